@@ -1,0 +1,22 @@
+//! Time, in two kinds: the wall clock for what is written down, the monotonic clock for waiting.
+
+use std::time::Duration;
+
+use super::host;
+
+/// Milliseconds since 1970, as Kafka writes timestamps.
+#[must_use]
+pub fn now_ms() -> i64 {
+    host::wall_ms()
+}
+
+/// Time since some fixed moment; never goes back.
+#[must_use]
+pub fn monotonic() -> Duration {
+    host::monotonic()
+}
+
+/// Waits for `duration`.
+pub async fn sleep(duration: Duration) {
+    host::sleep(duration).await;
+}
