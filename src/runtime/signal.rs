@@ -148,3 +148,25 @@ impl<T> Future for Receiver<T> {
         Poll::Pending
     }
 }
+
+/// Ready when one of the two is; the other is dropped. The first is asked first.
+pub async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
+    let mut first = std::pin::pin!(first);
+    let mut second = std::pin::pin!(second);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(value) = first.as_mut().poll(context) {
+            return Poll::Ready(Either::First(value));
+        }
+        second.as_mut().poll(context).map(Either::Second)
+    })
+    .await
+}
+
+/// Which of two futures of [`either`] was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first.
+    First(A),
+    /// The second.
+    Second(B),
+}
