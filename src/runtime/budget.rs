@@ -147,3 +147,66 @@ impl Drop for Units {
         self.budget.give_back(self.held);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn now<F: Future>(future: F) -> Option<F::Output> {
+        match poll(std::pin::pin!(future)) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let budget = Budget::new(10);
+        let mut first = now(budget.take(6)).unwrap();
+        let mut large = Box::pin(budget.take(8));
+        let mut small = Box::pin(budget.take(1));
+        assert!(poll(large.as_mut()).is_pending());
+        assert!(poll(small.as_mut()).is_pending(), "a small wish must not pass a large one");
+        assert!(budget.is_short());
+        first.shrink_to(2);
+        let Poll::Ready(large) = poll(large.as_mut()) else { panic!("8 are free") };
+        assert!(poll(small.as_mut()).is_pending());
+        drop(large);
+        assert!(poll(small.as_mut()).is_ready());
+        assert_eq!(budget.waits(), 2);
+    }
+
+    #[test]
+    fn who_wants_more_than_there_is_waits_for_all() {
+        let budget = Budget::new(10);
+        let little = now(budget.take(1)).unwrap();
+        let mut huge = Box::pin(budget.take(1000));
+        assert!(poll(huge.as_mut()).is_pending());
+        drop(little);
+        let Poll::Ready(huge) = poll(huge.as_mut()) else { panic!("nothing else is out") };
+        assert_eq!((huge.held(), budget.free()), (10, 0));
+        drop(huge);
+        assert_eq!(budget.free(), 10);
+    }
+
+    #[test]
+    fn leaving_the_queue_passes_the_turn_on() {
+        let budget = Budget::new(10);
+        let all = now(budget.take(10)).unwrap();
+        let mut granted = Box::pin(budget.take(10));
+        let mut waiting = Box::pin(budget.take(10));
+        let mut last = Box::pin(budget.take(3));
+        assert!(poll(granted.as_mut()).is_pending() && poll(waiting.as_mut()).is_pending());
+        assert!(poll(last.as_mut()).is_pending());
+        drop(all);
+        drop(granted);
+        drop(waiting);
+        assert!(poll(last.as_mut()).is_ready());
+        assert_eq!(budget.free(), 10);
+        assert!(!budget.is_short());
+    }
+}

@@ -135,3 +135,81 @@ pub(super) fn plain_error<T>(error: GlommioError<T>) -> io::Error {
         other => other.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::runtime::{clock, host, signal, startup};
+
+    #[test]
+    fn shards_are_named_and_return_results_in_order() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap()[0];
+        let shards = start(&[cpu, cpu, cpu], Duration::ZERO, |shard| async move {
+            assert!(on_shard());
+            (shard, thread::current().name().map(str::to_string))
+        });
+        let named = |shard: u32| (ShardId(shard), Some(format!("shard-{shard}")));
+        let ended: Vec<_> = shards.unwrap().join().into_iter().map(Result::unwrap).collect();
+        assert_eq!(ended, [named(0), named(1), named(2)]);
+        assert!(!on_shard());
+    }
+
+    #[test]
+    fn a_processor_that_does_not_exist_is_an_error_of_that_shard() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap()[0];
+        let ended = start(&[cpu, 100_000], Duration::ZERO, |_| async {}).unwrap().join();
+        assert!(ended[0].is_ok() && ended[1].is_err());
+    }
+
+    /// With glommio's default a timer would be up to 200 ms late beside a busy task.
+    #[test]
+    fn a_timer_is_in_time_beside_a_busy_task() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let late = start(&cpu, Duration::ZERO, |_| async {
+            let stop = Rc::new(Cell::new(false));
+            let busy = Rc::clone(&stop);
+            host::spawn(Queue::Background, async move {
+                while !busy.get() {
+                    host::yield_now().await;
+                }
+            });
+            let before = clock::monotonic();
+            for _ in 0..10 {
+                clock::sleep(Duration::from_millis(1)).await;
+            }
+            stop.set(true);
+            clock::monotonic() - before - Duration::from_millis(10)
+        });
+        let late = late.unwrap().join().remove(0).unwrap();
+        assert!(late < Duration::from_millis(90), "ten timers were late by {late:?} together");
+    }
+
+    #[test]
+    fn both_queues_run_what_is_spawned() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let ran = start(&cpu, Duration::ZERO, |_| async {
+            let ran = Rc::new(RefCell::new(Vec::new()));
+            let done = Rc::new(signal::Mark::default());
+            for queue in [Queue::Requests, Queue::Background] {
+                let (ran, done) = (Rc::clone(&ran), Rc::clone(&done));
+                host::spawn(queue, async move {
+                    ran.borrow_mut().push(queue);
+                    done.raise(done.get() + 1);
+                });
+            }
+            done.reached(2, || false).await;
+            ran.take()
+        });
+        assert_eq!(ran.unwrap().join().remove(0).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn blocking_calls_return_their_value_on_and_off_a_shard() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let on = start(&cpu, Duration::ZERO, |_| blocking(|| thread::current().name().map(str::to_string)));
+        assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
+    }
+}

@@ -316,3 +316,7 @@ fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usiz
         }
     }
 }
+
+#[cfg(test)]
+#[path = "real_disk/tests.rs"]
+mod tests;

@@ -84,8 +84,7 @@ impl<R> Slab<R> {
     }
 
     fn complete(&mut self, slot: u32, answer: R) -> Option<Waker> {
-        self.open -= 1;
-        match &mut self.slots[slot as usize] {
+        let waker = match &mut self.slots[slot as usize] {
             Slot::Open(waker) => {
                 let waker = waker.take();
                 self.slots[slot as usize] = Slot::Done(answer);
@@ -96,7 +95,9 @@ impl<R> Slab<R> {
                 None
             }
             Slot::Free(_) | Slot::Done(_) => panic!("slot {slot} was answered twice"),
-        }
+        };
+        self.open -= 1;
+        waker
     }
 
     fn fetch(&mut self, slot: u32, waker: &Waker) -> Option<R> {
