@@ -15,3 +15,5 @@
 
 pub mod ids;
 pub mod runtime;
+pub mod state;
+pub mod wire;
