@@ -16,3 +16,5 @@
 pub mod config;
 pub mod ids;
 pub mod runtime;
+pub mod state;
+pub mod wire;
