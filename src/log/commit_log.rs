@@ -117,7 +117,6 @@ pub struct LogIdentity {
 }
 
 /// The commit log of one shard; a clone is the same log.
-#[derive(Debug)]
 pub struct CommitLog<D: Disk> {
     shared: Rc<Shared<D>>,
 }
@@ -128,7 +127,6 @@ impl<D: Disk> Clone for CommitLog<D> {
     }
 }
 
-#[derive(Debug)]
 struct Shared<D: Disk> {
     disk: D,
     identity: LogIdentity,
@@ -259,8 +257,7 @@ impl<D: Disk> CommitLog<D> {
     ///
     /// `None` when that is used up too.
     pub fn push_reserved(&self, record: LogRecord) -> Option<u64> {
-        let reserve = self.shared.pool.borrow().reserve_bytes();
-        self.has_room_beside(record.data.len(), 0, reserve).then(|| self.push(record, false))
+        self.has_room_beside(record.data.len(), 0).then(|| self.push(record, false))
     }
 
     /// Largest record data in bytes that a file can take.
@@ -273,7 +270,7 @@ impl<D: Disk> CommitLog<D> {
     #[must_use]
     pub fn has_room(&self, data_bytes: usize) -> bool {
         let reserve = self.shared.pool.borrow().reserve_bytes();
-        self.has_room_beside(data_bytes, reserve, 0)
+        self.has_room_beside(data_bytes, reserve)
     }
 
     /// Ready when [`Self::has_room`] is true, or the log failed: then false.
@@ -291,11 +288,11 @@ impl<D: Disk> CommitLog<D> {
         }
     }
 
-    fn has_room_beside(&self, data_bytes: usize, reserve: u64, spare_waste: u64) -> bool {
+    fn has_room_beside(&self, data_bytes: usize, reserve: u64) -> bool {
         let shared = &self.shared;
         let needed = group_bytes(record_bytes(data_bytes), shared.settings.block_bytes());
         let waste = shared.largest_group_bytes.get().max(needed) as u64;
-        let room = shared.pool.borrow().room(waste.saturating_sub(spare_waste));
+        let room = shared.pool.borrow().room(waste);
         let taken = shared.queue.borrow().waiting_bytes() + shared.writing_bytes.get();
         room >= taken + needed as u64 + reserve
     }

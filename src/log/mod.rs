@@ -4,6 +4,7 @@ pub mod catalog_log;
 pub mod commit_log;
 pub mod commit_pace;
 pub mod group_queue;
+mod group_scan;
 pub mod log_file;
 pub mod log_files;
 mod log_pool;
