@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::runtime::clock;
-use crate::runtime::signal::{Bell, Receiver, Sender, either, once};
+use crate::runtime::signal::{Bell, Receiver, Sender, once, rung_or_elapsed};
 
 /// One waiting fetch, as the partitions see it.
 pub struct Watcher {
@@ -84,7 +84,7 @@ impl Waiters {
                 Some(deadline) => {
                     let now = clock::monotonic();
                     if deadline > now {
-                        either(self.earlier.rung(), clock::sleep(deadline - now)).await;
+                        rung_or_elapsed(&self.earlier, deadline - now).await;
                     }
                     self.expire(clock::monotonic());
                 }

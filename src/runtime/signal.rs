@@ -5,6 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::clock;
 
 /// A number that only grows, with tasks waiting for it to reach a value.
 ///
@@ -149,24 +152,16 @@ impl<T> Future for Receiver<T> {
     }
 }
 
-/// Ready when one of the two is; the other is dropped. The first is asked first.
-pub async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
-    let mut first = std::pin::pin!(first);
-    let mut second = std::pin::pin!(second);
+/// Ready once `bell` is rung or `duration` has passed.
+pub async fn rung_or_elapsed(bell: &Bell, duration: Duration) {
+    let mut rung = std::pin::pin!(bell.rung());
+    let mut elapsed = std::pin::pin!(clock::sleep(duration));
     std::future::poll_fn(|context| {
-        if let Poll::Ready(value) = first.as_mut().poll(context) {
-            return Poll::Ready(Either::First(value));
+        if rung.as_mut().poll(context).is_ready() || elapsed.as_mut().poll(context).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
-        second.as_mut().poll(context).map(Either::Second)
     })
-    .await
-}
-
-/// Which of two futures of [`either`] was ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Either<A, B> {
-    /// The first.
-    First(A),
-    /// The second.
-    Second(B),
+    .await;
 }
