@@ -1,0 +1,10 @@
+//! The files of one partition, the shard's commit log, recovery.
+
+pub mod crc;
+pub mod index;
+pub mod names;
+pub mod scan;
+pub mod seal;
+pub mod segment;
+mod segment_read;
+pub mod snapshot;
