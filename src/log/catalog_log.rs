@@ -200,7 +200,7 @@ impl<F: crate::runtime::disk::DiskFile> Current<F> {
 }
 
 fn log_record((kind, data): &CatalogRecord) -> LogRecord {
-    LogRecord { log_id: LogId(0), offset: Offset(0), kind: RecordKind(*kind), data: data.clone() }
+    LogRecord { log_id: LogId(0), offset: Offset(0), kind: RecordKind(*kind), data: data.clone().into() }
 }
 
 fn group_of(records: &[CatalogRecord]) -> usize {

@@ -30,6 +30,7 @@
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::ids::{LogId, Offset};
+use super::stored::StoredBatch;
 use crate::runtime::aligned::AlignedBuf;
 
 /// Bytes of an encoded file header (of each copy), of a group header and of a store slot.
@@ -78,6 +79,50 @@ impl RecordKind {
     pub const CATALOG_FIRST: Self = Self(16);
 }
 
+/// The content of a record: in one piece, or a batch in the two pieces that it is stored as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordData {
+    /// In one piece.
+    Whole(Bytes),
+    /// A batch with its place.
+    Batch(StoredBatch),
+}
+
+impl RecordData {
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    /// True without content.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            Self::Whole(bytes) => [bytes, &[]],
+            Self::Batch(batch) => batch.parts(),
+        }
+    }
+}
+
+impl From<Bytes> for RecordData {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl From<StoredBatch> for RecordData {
+    fn from(batch: StoredBatch) -> Self {
+        Self::Batch(batch)
+    }
+}
+
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
@@ -88,20 +133,20 @@ pub struct LogRecord {
     /// What `data` is.
     pub kind: RecordKind,
     /// The content, up to 2³² − 1 bytes.
-    pub data: Bytes,
+    pub data: RecordData,
 }
 
 impl LogRecord {
     /// A record batch.
     #[must_use]
-    pub fn batch(log_id: LogId, base_offset: Offset, data: Bytes) -> Self {
-        Self { log_id, offset: base_offset, kind: RecordKind::BATCH, data }
+    pub fn batch(log_id: LogId, base_offset: Offset, data: impl Into<RecordData>) -> Self {
+        Self { log_id, offset: base_offset, kind: RecordKind::BATCH, data: data.into() }
     }
 
     /// A moved log start.
     #[must_use]
     pub fn log_start(log_id: LogId, start: Offset) -> Self {
-        Self { log_id, offset: start, kind: RecordKind::LOG_START, data: Bytes::new() }
+        Self { log_id, offset: start, kind: RecordKind::LOG_START, data: Bytes::new().into() }
     }
 
     /// Bytes that the record takes within a group.
@@ -346,7 +391,9 @@ fn encode_record(into: &mut [u8], at: usize, record: &LogRecord) -> usize {
     into.put_u8(record.kind.0);
     into.put_u8(VERSION.to_le_bytes()[0]);
     into.put_u16_le(0);
-    into.put_slice(&record.data);
+    for part in record.data.parts() {
+        into.put_slice(part);
+    }
     into.fill(0);
     end
 }

@@ -39,7 +39,6 @@ impl StoredBatch {
 
     /// Size in bytes.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         HEAD_BYTES + self.rest.len()
     }
