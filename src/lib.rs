@@ -14,4 +14,5 @@
 //! - [`server`]: start order, shutdown order.
 
 pub mod ids;
+pub mod net;
 pub mod runtime;
