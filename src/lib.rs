@@ -16,6 +16,7 @@
 pub mod config;
 pub mod ids;
 pub mod log;
+pub mod net;
 pub mod runtime;
 pub mod state;
 pub mod wire;
