@@ -15,4 +15,7 @@
 
 pub mod config;
 pub mod ids;
+pub mod log;
 pub mod runtime;
+pub mod state;
+pub mod wire;

@@ -28,14 +28,22 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
     let mut lines = natural_lines(text).enumerate();
     while let Some((index, first)) = lines.next() {
         let first = skip_blanks(first);
-        if first.is_empty() || first.starts_with(['#', '!']) {
+        if first.is_empty() || is_comment(first) {
             continue;
         }
         let mut logical = first.to_owned();
         while is_continued(&logical) {
             logical.pop();
             let Some((_, next)) = lines.next() else { break };
-            logical.push_str(skip_blanks(next));
+            let next = skip_blanks(next);
+            // As long as nothing has been read, a comment is still a comment.
+            if logical.is_empty() && is_comment(next) {
+                break;
+            }
+            logical.push_str(next);
+        }
+        if logical.is_empty() {
+            continue;
         }
         let line = index + 1;
         let (key, value) = split(&logical).map_err(|why| (line, why))?;
@@ -47,6 +55,10 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, (usize, String)> {
 /// Lines as they stand in the file, ended by `\n`, `\r` or `\r\n`.
 fn natural_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
+}
+
+fn is_comment(line: &str) -> bool {
+    line.starts_with(['#', '!'])
 }
 
 fn is_blank(c: char) -> bool {
@@ -152,6 +164,7 @@ mod tests {
         assert_eq!(pairs("a=b\\\\\nc=d").len(), 2);
         assert_eq!(pairs("a=b\\\n#c"), pair("a", "b#c"));
         assert_eq!(pairs("a=b\\"), pair("a", "b"));
+        assert_eq!(pairs("\\\n# c\n\\\n\na=b"), pair("a", "b"));
         let lines: Vec<usize> = parse("# x\na=1\\\n2\nb=3").unwrap().iter().map(|entry| entry.line).collect();
         assert_eq!(lines, [2, 4]);
     }
