@@ -145,7 +145,8 @@ proptest! {
             } else if let Ok(dynamic) = alter_broker(&config, *scope, &change) {
                 config = config.with_dynamic(dynamic).unwrap();
             }
-            settle(&config, &overrides);
+            let settled = settle(&config, &overrides);
+            prop_assert!(settled.min_compaction_lag_ms <= settled.max_compaction_lag_ms);
             shown_is_what_counts(&config, &overrides)?;
         }
         let dynamic: Dynamic = config.dynamic().clone();
