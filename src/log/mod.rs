@@ -9,5 +9,5 @@ pub mod names;
 pub mod scan;
 pub mod seal;
 pub mod segment;
-mod segment_read;
+pub mod segment_read;
 pub mod snapshot;
