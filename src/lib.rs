@@ -13,6 +13,9 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+pub mod config;
 pub mod ids;
 pub mod log;
 pub mod runtime;
+pub mod state;
+pub mod wire;
