@@ -21,6 +21,6 @@ pub mod recover;
 pub mod scan;
 pub mod seal;
 pub mod segment;
-mod segment_read;
+pub mod segment_read;
 pub mod snapshot;
 pub mod store;
