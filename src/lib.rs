@@ -13,6 +13,8 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+pub mod broker;
 pub mod config;
 pub mod ids;
 pub mod runtime;
+pub mod wire;

@@ -1,0 +1,3 @@
+//! Shards, partitions, catalog, routing.
+
+pub mod catalog;
