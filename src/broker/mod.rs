@@ -1,3 +1,5 @@
 //! Shards, partitions, catalog, routing.
 
 pub mod catalog;
+
+pub mod shard;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Catalog, CatalogRecord, Topic, alter, create, delete, partitions};
+use crate::config;
 use crate::ids::{LogId, ProducerId, TopicId};
 use crate::wire::error_code::ErrorCode;
 
@@ -84,6 +85,12 @@ impl ItemResult {
         Self { error: ErrorCode::None, message: None, outcome }
     }
 
+    /// It was not done, for a reason that needs no sentence.
+    #[must_use]
+    pub fn failed(error: ErrorCode) -> Self {
+        Self { error, message: None, outcome: Outcome::Nothing }
+    }
+
     /// True when it was done.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -113,6 +120,15 @@ impl Refusal {
     /// A refusal with its sentence.
     pub fn new(error: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self { error, message: Some(message.into()) }
+    }
+}
+
+impl From<config::Refusal> for Refusal {
+    fn from(refusal: config::Refusal) -> Self {
+        match refusal {
+            config::Refusal::InvalidConfig(message) => Self::new(ErrorCode::InvalidConfig, message),
+            config::Refusal::InvalidRequest(message) => Self::new(ErrorCode::InvalidRequest, message),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::command::{Draft, ItemResult, Outcome, Refusal};
 use super::{Catalog, CatalogRecord, PARTITIONS_MAX, Topic, names, settings};
-use crate::config::Overrides;
+use crate::config::{self, Overrides};
 use crate::ids::TopicId;
 use crate::wire::error_code::ErrorCode;
 
@@ -55,12 +55,12 @@ fn ensure_one(draft: &mut Draft, name: &str, new_id: &mut impl FnMut() -> TopicI
     if let Some(topic) = draft.catalog.topic(name) {
         return Ok(Arc::clone(topic));
     }
-    let plan = check(&draft.catalog, &default_topic(&draft.catalog, name), 1)?;
+    let plan = check(&draft.catalog, &default_topic(name), 1)?;
     make(draft, plan, new_id)
 }
 
 /// What is made when a client asks for a topic that is not there: the broker's own topics get their own form.
-fn default_topic(catalog: &Catalog, name: &str) -> NewTopic {
+fn default_topic(name: &str) -> NewTopic {
     let (partitions, configs) = match settings::internal_topic(name) {
         Some((partitions, configs)) => (partitions, configs.into_iter().map(|(k, v)| (k, Some(v))).collect()),
         None => (-1, Vec::new()),
@@ -116,16 +116,8 @@ fn check_collision(catalog: &Catalog, name: &str) -> Result<(), Refusal> {
 }
 
 fn check_configs(catalog: &Catalog, configs: &[(String, Option<String>)]) -> Result<Overrides, Refusal> {
-    let invalid = |message: String| Refusal::new(ErrorCode::InvalidConfig, message);
-    let nulls: Vec<&str> = configs.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str()).collect();
-    if !nulls.is_empty() {
-        return Err(invalid(format!("Null value not supported for topic configs: {}", nulls.join(", "))));
-    }
-    let mut overrides = Overrides::new();
-    for (name, value) in configs {
-        overrides.insert(name.clone(), value.clone().unwrap_or_default());
-    }
-    settings::check_topic(catalog.config(), overrides).map_err(invalid)
+    let given = configs.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
+    Ok(config::new_topic(catalog.config(), given)?)
 }
 
 fn check_partitions(catalog: &Catalog, topic: &NewTopic) -> Result<usize, Refusal> {
