@@ -16,11 +16,6 @@
 pub mod broker;
 pub mod config;
 pub mod ids;
-pub mod log;
-pub mod runtime;
-pub mod broker;
-pub mod config;
-pub mod ids;
 pub mod requests;
 pub mod runtime;
 pub mod state;

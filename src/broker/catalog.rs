@@ -203,7 +203,7 @@ impl Catalog {
     }
 
     /// The topics whose names are `first` or greater, ascending.
-    pub fn topics_from<'a>(&'a self, first: &'a str) -> impl Iterator<Item = &'a Arc<Topic>> {
+    pub fn topics_from<'a>(&'a self, first: &str) -> impl Iterator<Item = &'a Arc<Topic>> + use<'a> {
         self.by_name.range::<str, _>((Bound::Included(first), Bound::Unbounded)).map(|(_, topic)| topic)
     }
 

@@ -58,7 +58,8 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
 fn read(request: &Request, body: Bytes) -> Result<Vec<(Option<StrBytes>, TopicId)>, WireError> {
     let mut reader = request.reader(body);
     let by_id = request.version >= 6;
-    let topics = reader.array_of("the topics", 1, |reader| if by_id { read_topic(reader) } else { read_name(reader) })?;
+    let topics =
+        reader.array_of("the topics", 1, |reader| if by_id { read_topic(reader) } else { read_name(reader) })?;
     reader.i32("timeout_ms")?;
     reader.skip_tagged("the request")?;
     Ok(topics)

@@ -37,7 +37,8 @@ pub fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> 
         BROKERS => cluster(shard, operations),
         CONTROLLERS => refusal(
             ErrorCode::MismatchedEndpointType,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER".to_owned(),
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                .to_owned(),
         ),
         other => refusal(ErrorCode::UnsupportedEndpointType, format!("Unsupported endpoint type {other}")),
     };

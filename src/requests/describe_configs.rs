@@ -110,7 +110,8 @@ impl Answer<'_> {
             BROKER => self.describe_broker(&resource.name)?,
             _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
         };
-        let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| keys.contains(entry.name));
+        let wanted =
+            |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| keys.contains(entry.name.as_bytes()));
         Ok(entries.into_iter().filter(wanted).collect())
     }
 

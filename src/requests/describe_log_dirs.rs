@@ -57,7 +57,9 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
 
 fn select(sizes: Vec<(TopicPartition, u64)>, asked: &Asked) -> BTreeMap<Arc<str>, Vec<(i32, u64)>> {
     let wanted = |at: &TopicPartition| {
-        asked.as_ref().is_none_or(|topics| topics.get(&*at.topic).is_some_and(|them| them.contains(&at.partition)))
+        asked
+            .as_ref()
+            .is_none_or(|topics| topics.get(at.topic.as_bytes()).is_some_and(|them| them.contains(&at.partition)))
     };
     let mut topics: BTreeMap<Arc<str>, Vec<(i32, u64)>> = BTreeMap::new();
     for (at, bytes) in sizes.into_iter().filter(|(at, _)| wanted(at)) {

@@ -105,10 +105,10 @@ fn alter_broker(draft: &mut Draft, resource: &Alteration) -> Result<Outcome, Ref
 
 /// The changes as the configuration reads them; Kafka has no sentence for an operation that does not exist.
 fn known(changes: &[Change]) -> Result<Vec<config::Change<'_>>, Refusal> {
-    let known = |change: &'_ Change| {
-        let operation = change.operation?;
-        Some(config::Change { name: &change.name, operation, value: change.value.as_deref() })
-    };
     let unknown = Refusal { error: ErrorCode::UnknownServerError, message: None };
-    changes.iter().map(known).collect::<Option<Vec<_>>>().ok_or(unknown)
+    changes.iter().map(read).collect::<Option<Vec<_>>>().ok_or(unknown)
+}
+
+fn read(change: &Change) -> Option<config::Change<'_>> {
+    Some(config::Change { name: &change.name, operation: change.operation?, value: change.value.as_deref() })
 }

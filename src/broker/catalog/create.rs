@@ -178,9 +178,9 @@ pub(super) fn check_brokers(node_id: i32, brokers: &[i32]) -> Result<(), Refusal
         [only] if *only == node_id => return Ok(()),
         [] => "The manual partition assignment includes an empty replica list.".to_owned(),
         _ => match brokers.iter().find(|broker| **broker != node_id) {
-            Some(stranger) => format!(
-                "The manual partition assignment includes broker {stranger}, but no such broker is registered."
-            ),
+            Some(stranger) => {
+                format!("The manual partition assignment includes broker {stranger}, but no such broker is registered.")
+            }
             None => format!("The manual partition assignment includes the broker {node_id} more than once."),
         },
     };
