@@ -16,6 +16,7 @@
 pub mod broker;
 pub mod config;
 pub mod ids;
+pub mod log;
 pub mod requests;
 pub mod runtime;
 pub mod state;
