@@ -13,5 +13,6 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+pub mod bench;
 pub mod ids;
 pub mod runtime;
