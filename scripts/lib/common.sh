@@ -153,3 +153,31 @@ machine_busy_seconds() {
 memory_kib() { awk -v field="$2:" '$1 == field { print $2 }' "/proc/$1/status"; }
 
 calc() { awk "BEGIN { printf \"${2:-%.2f}\", $1 }"; }
+
+# Programs without which the caller cannot go on.
+need() {
+  local one
+  for one in "$@"; do
+    command -v "$one" >/dev/null || die "$one is missing: install it (Debian: apt-get install $one)"
+  done
+}
+
+# READ_BACK: the reader on librdkafka (scripts/lib/read_back.rs).
+# shellcheck disable=SC2034
+build_read_back() {
+  (cd "$ROOT" && ${CARGO:-cargo} build --release --locked --quiet --example read-back)
+  READ_BACK=${CARGO_TARGET_DIR:-$ROOT/target}/release/examples/read-back
+}
+
+# PLANTED: a build of corelane with a fault put in on purpose, the commit log's flush left out.
+# shellcheck disable=SC2034
+find_planted() {
+  if [[ -n ${PLANTED:-} ]]; then
+    [[ -x $PLANTED ]] || die "PLANTED=$PLANTED is not a program"
+    return
+  fi
+  local folder=${CARGO_TARGET_DIR:-$ROOT/target}/planted
+  say "building corelane without its flush (feature 'planted')"
+  (cd "$ROOT" && ${CARGO:-cargo} build --release --locked --quiet --features planted --target-dir "$folder")
+  PLANTED=$folder/release/corelane
+}

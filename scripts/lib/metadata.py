@@ -29,6 +29,8 @@ def brokers_named(address: tuple[str, int]) -> int:
     """How many brokers the answer names; 0 when there is no answer."""
     try:
         with socket.create_connection(address, timeout=2) as stream:
+            if stream.getsockname() == stream.getpeername():
+                return 0  # nobody listens, and the kernel connected the socket to itself
             stream.sendall(request())
             answer = b""
             while len(answer) < 12:
