@@ -162,11 +162,11 @@ need() {
   done
 }
 
-# READ_BACK: the reader on librdkafka (scripts/lib/read_back.rs).
+# READ_BACK: the reader on librdkafka (scripts/lib/read_back.rs), from the build that the tests use too.
 # shellcheck disable=SC2034
 build_read_back() {
-  (cd "$ROOT" && ${CARGO:-cargo} build --release --locked --quiet --example read-back)
-  READ_BACK=${CARGO_TARGET_DIR:-$ROOT/target}/release/examples/read-back
+  (cd "$ROOT" && ${CARGO:-cargo} build --locked --quiet --example read-back)
+  READ_BACK=${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/read-back
 }
 
 # PLANTED: a build of corelane with a fault put in on purpose, the commit log's flush left out.

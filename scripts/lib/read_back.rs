@@ -3,7 +3,6 @@
 //! `read-back HOST:PORT TOPIC` prints `RECORDS SUM`. The sum does not depend on the order, so that two brokers that
 //! hold the same records print the same line. Used by `scripts/perf-equality`.
 
-use std::hash::Hasher;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,7 +47,7 @@ fn read(bootstrap: &str, topic: &str) -> Result<(u64, u64), Box<dyn std::error::
         match consumer.poll(PATIENCE) {
             Some(Ok(message)) => {
                 records += 1;
-                sum = sum.wrapping_add(hash(message.payload().unwrap_or_default()));
+                sum = sum.wrapping_add(XxHash3_64::oneshot(message.payload().unwrap_or_default()));
             }
             Some(Err(KafkaError::PartitionEOF(_))) => open -= 1,
             Some(Err(error)) => return Err(error.into()),
@@ -68,10 +67,4 @@ fn assign_all(consumer: &BaseConsumer, topic: &str) -> Result<usize, Box<dyn std
     }
     consumer.assign(&list)?;
     Ok(list.count())
-}
-
-fn hash(value: &[u8]) -> u64 {
-    let mut hasher = XxHash3_64::default();
-    hasher.write(value);
-    hasher.finish()
 }
