@@ -104,7 +104,7 @@ struct Sent {
 
 /// One connection to one partition.
 pub(super) struct Worker<'a> {
-    pub(super) connection: Connection,
+    pub(super) connection: &'a mut Connection,
     pub(super) stamper: Stamper,
     pub(super) plan: Plan,
     pub(super) live: &'a Live,
@@ -256,7 +256,7 @@ impl Worker<'_> {
     }
 
     /// Open loop with several in flight: one thread keeps the times, this one reads the answers.
-    fn two_threads(mut self, interval: Duration) -> Result<Tally, String> {
+    fn two_threads(self, interval: Duration) -> Result<Tally, String> {
         let mut judge = Judge::new(&self.plan, self.live);
         let socket = self.connection.writer()?;
         // One request more than the channel holds is in flight: the one whose answer is being waited for.
@@ -264,7 +264,7 @@ impl Worker<'_> {
         let pacer = Pacer { plan: self.plan, stamper: self.stamper, socket, on_their_way, live: self.live };
         std::thread::scope(|scope| {
             let pacing = scope.spawn(move || pacer.run(interval));
-            let read = read_all(&mut self.connection, &waiting, &mut judge);
+            let read = read_all(self.connection, &waiting, &mut judge);
             drop(waiting);
             let paced = pacing.join().unwrap_or_else(|_| Err("the sending thread panicked".to_owned()));
             read.and(paced)

@@ -1,11 +1,12 @@
 //! `corelane bench produce`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::Output;
-use super::client::{CLIENT_ID, Connection, Leader};
+use super::client::{CLIENT_ID, Connection, Leader, error_name};
 use super::drive::{Live, Plan, Stamper, Tally, Worker, exact_sleeps};
 use super::frame::{FrameSpec, PRODUCE_KEY, PRODUCE_VERSION, ProduceFrame};
 use super::progress;
@@ -24,9 +25,12 @@ pub struct ProduceArgs {
     /// Partitions of a topic that is made [default: one more than the highest of --partition]
     #[arg(long, value_name = "N")]
     pub partitions: Option<i32>,
-    /// Partitions to write to, separated by commas: connections take them in turn
+    /// Partitions to write to, separated by commas: the first connection takes the first, the next the next
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     pub partition: Vec<i32>,
+    /// All connections write to one partition after another, each measured for itself: shows which core owns which
+    #[arg(long)]
+    pub one_by_one: bool,
     /// Bytes of one record's value
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub record_bytes: usize,
@@ -97,17 +101,44 @@ impl Acks {
 pub(super) fn run(args: &ProduceArgs) -> Result<(), String> {
     check(args)?;
     let leaders = prepare(args)?;
-    let live = Live::default();
-    let workers = (0..args.connections).map(|index| worker(args, &leaders, index, &live));
-    let mut workers = workers.collect::<Result<Vec<_>, String>>()?;
-    // Connections are open and producers known: now all begin at one moment.
-    let plan = times(args);
-    for worker in &mut workers {
-        (worker.plan.start, worker.plan.measure_from, worker.plan.end) = plan;
+    let turns: Vec<&[Leader]> = if args.one_by_one { leaders.chunks(1).collect() } else { vec![&leaders] };
+    if args.one_by_one && leaders.iter().any(|leader| leader.address != leaders[0].address) {
+        return Err("--one-by-one needs partitions with the same leader".to_owned());
     }
-    let tally = work(workers, &live, plan.2)?;
-    print(args.output, &fields(args, &tally, plan.1));
-    complain(&tally)
+    let mut connections = open(args, &leaders)?;
+    let mut errors = BTreeMap::new();
+    for leaders in turns {
+        let (tally, measure_from) = measure(args, leaders, &mut connections)?;
+        print(args.output, &fields(args, leaders, &tally, measure_from));
+        for (code, count) in tally.errors {
+            *errors.entry(code).or_default() += count;
+        }
+    }
+    complain(&errors)
+}
+
+fn open(args: &ProduceArgs, leaders: &[Leader]) -> Result<Vec<Connection>, String> {
+    let leaders = leaders.iter().cycle().take(args.connections as usize);
+    leaders.map(|leader| Connection::open(&leader.address)).collect()
+}
+
+/// One measured run; returns when its measured part began.
+fn measure(
+    args: &ProduceArgs,
+    leaders: &[Leader],
+    connections: &mut [Connection],
+) -> Result<(Tally, Duration), String> {
+    let live = Live::default();
+    let mut workers = Vec::with_capacity(connections.len());
+    for ((index, connection), leader) in (0..).zip(connections).zip(leaders.iter().cycle()) {
+        workers.push(worker(args, leader, index, connection, &live)?);
+    }
+    // Producers are known and frames made: now all begin at one moment.
+    let (start, measure_from, end) = times(args);
+    for worker in &mut workers {
+        (worker.plan.start, worker.plan.measure_from, worker.plan.end) = (start, measure_from, end);
+    }
+    Ok((work(workers, &live, end)?, measure_from))
 }
 
 fn check(args: &ProduceArgs) -> Result<(), String> {
@@ -146,9 +177,13 @@ fn prepare(args: &ProduceArgs) -> Result<Vec<Leader>, String> {
     args.partition.iter().map(find).collect()
 }
 
-fn worker<'a>(args: &ProduceArgs, leaders: &[Leader], index: u32, live: &'a Live) -> Result<Worker<'a>, String> {
-    let leader = &leaders[index as usize % leaders.len()];
-    let mut connection = Connection::open(&leader.address)?;
+fn worker<'a>(
+    args: &ProduceArgs,
+    leader: &Leader,
+    index: u32,
+    connection: &'a mut Connection,
+    live: &'a Live,
+) -> Result<Worker<'a>, String> {
     let producer = if args.idempotent { Some(connection.init_producer_id()?) } else { None };
     let frame = ProduceFrame::new(&FrameSpec {
         client_id: CLIENT_ID,
@@ -216,7 +251,8 @@ fn work(workers: Vec<Worker<'_>>, live: &Live, end: Duration) -> Result<Tally, S
     })
 }
 
-fn fields(args: &ProduceArgs, tally: &Tally, measure_from: Duration) -> Fields {
+fn fields(args: &ProduceArgs, leaders: &[Leader], tally: &Tally, measure_from: Duration) -> Fields {
+    let partitions = leaders.iter().map(|leader| leader.partition.to_string()).collect::<Vec<_>>();
     let seconds = tally.last.saturating_sub(measure_from).as_secs_f64();
     let records = tally.requests * u64::try_from(args.records_per_batch).unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -227,7 +263,7 @@ fn fields(args: &ProduceArgs, tally: &Tally, measure_from: Duration) -> Fields {
         ("bench", Value::Text("produce".to_owned())),
         ("bootstrap", Value::Text(args.bootstrap.clone())),
         ("topic", Value::Text(args.topic.clone())),
-        ("partitions", Value::Text(args.partition.iter().map(i32::to_string).collect::<Vec<_>>().join(","))),
+        ("partitions", Value::Text(partitions.join(","))),
         ("record_bytes", Value::Whole(args.record_bytes as u64)),
         ("records_per_batch", Value::Whole(u64::from(args.records_per_batch.unsigned_abs()))),
         ("acks", Value::Text(args.acks.name().to_owned())),
@@ -247,11 +283,11 @@ fn fields(args: &ProduceArgs, tally: &Tally, measure_from: Duration) -> Fields {
     fields
 }
 
-fn complain(tally: &Tally) -> Result<(), String> {
-    if tally.errors.is_empty() {
+fn complain(errors: &BTreeMap<i16, u64>) -> Result<(), String> {
+    if errors.is_empty() {
         return Ok(());
     }
-    let kinds = tally.errors.iter().map(|(code, count)| format!("{count} × {}", super::client::error_name(*code)));
+    let kinds = errors.iter().map(|(code, count)| format!("{count} × {}", error_name(*code)));
     Err(format!("requests were refused: {}", kinds.collect::<Vec<_>>().join(", ")))
 }
 
