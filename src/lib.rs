@@ -13,6 +13,14 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+<<<<<<< HEAD
 pub mod bench;
+=======
+pub mod config;
+>>>>>>> main
 pub mod ids;
+pub mod log;
+pub mod net;
 pub mod runtime;
+pub mod state;
+pub mod wire;

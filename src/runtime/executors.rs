@@ -1,14 +1,214 @@
 //! One pinned glommio executor per shard: start, stop, what a panic does.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::io;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::host::Queue;
+use glommio::{GlommioError, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle};
 
-pub(super) fn spawn(_queue: Queue, task: impl Future<Output = ()> + 'static) {
-    glommio::spawn_local(task).detach();
+use super::host::Queue;
+use crate::ids::ShardId;
+
+/// How long a task may run before the executor looks at timers and the ring again, if the task asks.
+///
+/// glommio's own 100 ms make a timer late by as much beside a busy task.
+const PREEMPT: Duration = Duration::from_micros(250);
+/// Memory that each executor registers with the kernel, in bytes; three times as much is pinned.
+const IO_MEMORY_BYTES: usize = 1024 * 1024;
+/// Share of the core that background tasks get, where requests have 1000.
+const BACKGROUND_SHARES: usize = 100;
+
+thread_local! {
+    static QUEUES: Cell<Option<Queues>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy)]
+struct Queues {
+    requests: TaskQueueHandle,
+    background: TaskQueueHandle,
+}
+
+/// Shards that run; [`Shards::join`] waits for their end.
+pub struct Shards<T> {
+    threads: Vec<JoinHandle<io::Result<T>>>,
+}
+
+impl<T> Shards<T> {
+    /// Waits until every shard has ended; results in the order of the shards.
+    #[must_use]
+    pub fn join(self) -> Vec<io::Result<T>> {
+        self.threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("the shard's thread panicked")
+}
+
+/// Starts one pinned executor per entry of `cpus`; shard n runs on `cpus[n]` what `make` gives for it.
+///
+/// `spin` is how long an idle executor looks for work before it sleeps: quicker hops on cores of its own, a loss on shared ones.
+///
+/// # Errors
+/// When a thread cannot be made. What keeps an executor from starting comes out of [`Shards::join`].
+pub fn start<M, F, T>(cpus: &[usize], spin: Duration, make: M) -> io::Result<Shards<T>>
+where
+    M: Fn(ShardId) -> F + Clone + Send + 'static,
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let mut threads = Vec::with_capacity(cpus.len());
+    for (shard, &cpu) in (0..).map(ShardId).zip(cpus) {
+        let make = make.clone();
+        let thread = thread::Builder::new().name(format!("shard-{}", shard.0));
+        threads.push(thread.spawn(move || run(cpu, spin, move || make(shard)))?);
+    }
+    Ok(Shards { threads })
+}
+
+fn run<F: Future>(cpu: usize, spin: Duration, make: impl FnOnce() -> F) -> io::Result<F::Output> {
+    let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
+        .preempt_timer(PREEMPT)
+        .spin_before_park(spin)
+        .io_memory(IO_MEMORY_BYTES)
+        .make()
+        .map_err(plain_error::<()>)?;
+    Ok(executor.run(async {
+        open_queues();
+        make().await
+    }))
+}
+
+fn open_queues() {
+    let executor = glommio::executor();
+    let requests = executor.current_task_queue();
+    let background = executor.create_task_queue(Shares::Static(BACKGROUND_SHARES), Latency::NotImportant, "background");
+    QUEUES.set(Some(Queues { requests, background }));
+}
+
+/// True on a thread that [`start`] made: there the ring may be used.
+#[must_use]
+pub fn on_shard() -> bool {
+    QUEUES.get().is_some()
+}
+
+/// Prints the panic and ends the process: a shard that lost a task is worse than one that restarts and recovers.
+pub fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
+pub(super) fn spawn(queue: Queue, task: impl Future<Output = ()> + 'static) {
+    let Some(queues) = QUEUES.get() else {
+        glommio::spawn_local(task).detach();
+        return;
+    };
+    let handle = match queue {
+        Queue::Requests => queues.requests,
+        Queue::Background => queues.background,
+    };
+    match glommio::spawn_local_into(task, handle) {
+        Ok(task) => drop(task.detach()),
+        Err(error) => unreachable!("the queues of a shard live as long as it: {error}"),
+    }
 }
 
 pub(super) async fn sleep(duration: Duration) {
     glommio::timer::sleep(duration).await;
+}
+
+/// Runs a call that may block for long beside the executor; on a thread without one, right here.
+pub(super) async fn blocking<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> R {
+    if on_shard() { glommio::executor().spawn_blocking(call).await } else { call() }
+}
+
+/// The error as the system call gave it, with its number, which glommio's own conversion drops.
+pub(super) fn plain_error<T>(error: GlommioError<T>) -> io::Error {
+    match error {
+        GlommioError::IoError(source) | GlommioError::EnhancedIoError { source, .. } => source,
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::runtime::{clock, host, signal, startup};
+
+    #[test]
+    fn shards_are_named_and_return_results_in_order() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap()[0];
+        let shards = start(&[cpu, cpu, cpu], Duration::ZERO, |shard| async move {
+            assert!(on_shard());
+            (shard, thread::current().name().map(str::to_string))
+        });
+        let named = |shard: u32| (ShardId(shard), Some(format!("shard-{shard}")));
+        let ended: Vec<_> = shards.unwrap().join().into_iter().map(Result::unwrap).collect();
+        assert_eq!(ended, [named(0), named(1), named(2)]);
+        assert!(!on_shard());
+    }
+
+    #[test]
+    fn a_processor_that_does_not_exist_is_an_error_of_that_shard() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap()[0];
+        let ended = start(&[cpu, 100_000], Duration::ZERO, |_| async {}).unwrap().join();
+        assert!(ended[0].is_ok() && ended[1].is_err());
+    }
+
+    /// With glommio's default a timer would be up to 200 ms late beside a busy task.
+    #[test]
+    fn a_timer_is_in_time_beside_a_busy_task() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let late = start(&cpu, Duration::ZERO, |_| async {
+            let stop = Rc::new(Cell::new(false));
+            let busy = Rc::clone(&stop);
+            host::spawn(Queue::Background, async move {
+                while !busy.get() {
+                    host::yield_now().await;
+                }
+            });
+            let before = clock::monotonic();
+            for _ in 0..10 {
+                clock::sleep(Duration::from_millis(1)).await;
+            }
+            stop.set(true);
+            clock::monotonic() - before - Duration::from_millis(10)
+        });
+        let late = late.unwrap().join().remove(0).unwrap();
+        assert!(late < Duration::from_millis(90), "ten timers were late by {late:?} together");
+    }
+
+    #[test]
+    fn both_queues_run_what_is_spawned() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let ran = start(&cpu, Duration::ZERO, |_| async {
+            let ran = Rc::new(RefCell::new(Vec::new()));
+            let done = Rc::new(signal::Mark::default());
+            for queue in [Queue::Requests, Queue::Background] {
+                let (ran, done) = (Rc::clone(&ran), Rc::clone(&done));
+                host::spawn(queue, async move {
+                    ran.borrow_mut().push(queue);
+                    done.raise(done.get() + 1);
+                });
+            }
+            done.reached(2, || false).await;
+            ran.take()
+        });
+        assert_eq!(ran.unwrap().join().remove(0).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn blocking_calls_return_their_value_on_and_off_a_shard() {
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let on = start(&cpu, Duration::ZERO, |_| blocking(|| thread::current().name().map(str::to_string)));
+        assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
+    }
 }

@@ -1,8 +1,15 @@
 //! Executors, lanes, files, sockets and time. The only folder that names glommio and crossbeam_channel.
 
 pub mod aligned;
+pub mod alloc;
+pub mod budget;
 pub mod clock;
 pub mod disk;
 pub mod executors;
 pub mod host;
+pub mod lane;
+pub mod net;
+pub mod real_disk;
+pub mod replies;
 pub mod signal;
+pub mod startup;

@@ -5,6 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::clock;
 
 /// A number that only grows, with tasks waiting for it to reach a value.
 ///
@@ -147,4 +150,18 @@ impl<T> Future for Receiver<T> {
         slot.waker = Some(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// Ready once `bell` is rung or `duration` has passed.
+pub async fn rung_or_elapsed(bell: &Bell, duration: Duration) {
+    let mut rung = std::pin::pin!(bell.rung());
+    let mut elapsed = std::pin::pin!(clock::sleep(duration));
+    std::future::poll_fn(|context| {
+        if rung.as_mut().poll(context).is_ready() || elapsed.as_mut().poll(context).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }

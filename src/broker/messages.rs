@@ -1,0 +1,234 @@
+//! Everything that may cross a lane. A message owns its bytes and holds nothing of the core it comes from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::catalog::{Catalog, Command, ItemResult};
+use super::recovery::RecoveryPlan;
+use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
+use crate::runtime::accepted::Accepted;
+use crate::wire::admission::Refused;
+use crate::wire::batch::BatchHeader;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::fetch::RecordPart;
+
+/// What arrives in the lane of a shard.
+pub enum Message {
+    /// A client's connection, to be served by this shard from now on.
+    Connection(Accepted),
+    /// Work for the owner of a partition (or of the catalog); answered by a [`Message::Answer`].
+    Ask {
+        /// Who asks.
+        from: ShardId,
+        /// The asker's slot for the answer.
+        slot: u32,
+        /// What is asked.
+        ask: Ask,
+    },
+    /// The answer to an earlier [`Message::Ask`] of this shard.
+    Answer {
+        /// The slot it was asked with.
+        slot: u32,
+        /// The answer.
+        answer: Answer,
+    },
+    /// The asker does not wait any more.
+    Unwatch {
+        /// Who asked.
+        from: ShardId,
+        /// The number it gave to its watch.
+        watch: u64,
+    },
+}
+
+/// Which partition: the topic's id, so that a topic made again under the same name is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionKey {
+    /// Topic id.
+    pub topic: TopicId,
+    /// Partition index.
+    pub partition: i32,
+}
+
+/// Work that a shard does for another (or for itself).
+pub enum Ask {
+    /// Append batches; answered by [`Answer::Produced`] in the same order.
+    Produce(Vec<ProduceItem>, AckLevel),
+    /// Read what is there now; answered by [`Answer::Read`] in the same order.
+    Read(Vec<ReadItem>, ReadLimits),
+    /// Wait until one of the partitions has more than it had; answered by [`Answer::Woken`].
+    Watch(Vec<WatchItem>, Watch),
+    /// Look up offsets; answered by [`Answer::Offsets`] in the same order.
+    Offsets(Vec<OffsetQuery>),
+    /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
+    Sizes,
+    /// Change the catalog (shard 0 only); answered by [`Answer::Changed`].
+    Change(Box<Command>),
+    /// A new catalog is durable; answered by [`Answer::Done`] once it is visible on the shard.
+    Publish(Arc<Catalog>),
+    /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
+    Recover(Arc<RecoveryPlan>),
+    /// Begin to serve; answered by [`Answer::Done`].
+    Serve,
+    /// Take no new work and finish what was taken; answered by [`Answer::Done`].
+    Drain,
+    /// Flush everything and write the last checkpoint; answered by [`Answer::Closed`].
+    Close,
+}
+
+/// Answers to [`Ask`].
+pub enum Answer {
+    /// One result for each batch.
+    Produced(Vec<Produced>),
+    /// One result for each partition that was to be read.
+    Read(Vec<Fetched>),
+    /// A watched partition has more, or time is up.
+    Woken,
+    /// One result for each query.
+    Offsets(Vec<FoundOffset>),
+    /// Bytes on disk of each partition.
+    Sizes(Vec<(TopicPartition, u64)>),
+    /// One result for each item of the command.
+    Changed(Result<Vec<ItemResult>, ErrorCode>),
+    /// Done.
+    Done,
+    /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
+    Recovered(Result<(), String>),
+    /// The shard is on disk: for each partition (name, recovery point, log start).
+    Closed(Result<Vec<(TopicPartition, Offset, Offset)>, String>),
+}
+
+/// What a produce request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckLevel {
+    /// Nothing: no answer is sent.
+    None,
+    /// The bytes are in the kernel.
+    Written,
+    /// As durable as the topic promises.
+    Durable,
+}
+
+/// A batch that may be appended as far as its bytes say, with its final timestamps.
+#[derive(Clone, Debug)]
+pub struct CheckedBatch {
+    /// Its header as it will be stored, apart from its place.
+    pub header: BatchHeader,
+    /// All of it.
+    pub bytes: Bytes,
+    /// The broker's time in the records; -1 if they keep their own.
+    pub log_append_time_ms: i64,
+}
+
+/// One batch on its way to its owner, with the verdict of the connection's core.
+pub struct ProduceItem {
+    /// Where to.
+    pub key: PartitionKey,
+    /// The checks that need no owner: the batch with what was read of it, or the first failure.
+    pub checked: Result<CheckedBatch, Refused>,
+}
+
+/// What became of one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Produced {
+    /// `None` for success.
+    pub error: ErrorCode,
+    /// Base offset, of the original append for a retry; -1 with an error.
+    pub base_offset: Offset,
+    /// -1, or the time that Kafka answers (LogAppendTime, and retries).
+    pub log_append_time_ms: i64,
+    /// Present log start, -1 where Kafka leaves it out.
+    pub log_start_offset: Offset,
+    /// What was wrong with single records, and with the whole.
+    pub detail: Option<Box<Refused>>,
+}
+
+/// One partition to read from.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadItem {
+    /// Which.
+    pub key: PartitionKey,
+    /// First offset wanted.
+    pub offset: Offset,
+    /// At most so many bytes, but always one whole batch when it is the first of the response.
+    pub bytes_max: usize,
+    /// Leader epoch the client believes in, -1 for none.
+    pub leader_epoch: i32,
+}
+
+/// Limits of one read over the partitions of one shard.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLimits {
+    /// Bytes over all partitions.
+    pub bytes_max: usize,
+    /// The first batch found is returned whole, also when it is larger than the limits.
+    pub first_whole: bool,
+}
+
+/// What was read of one partition.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// Error or none.
+    pub error: ErrorCode,
+    /// High watermark, -1 with an error.
+    pub high_watermark: Offset,
+    /// Log start, -1 with an error.
+    pub log_start_offset: Offset,
+    /// Whole batches, in order.
+    pub records: Records,
+}
+
+/// Record batches on their way to a client: stored batches of the tail cache, or a stretch of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// Pieces, to be written one after another.
+    pub parts: Vec<RecordPart>,
+    /// Their length in bytes.
+    pub bytes: usize,
+}
+
+/// How a fetch waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    /// Who waits.
+    pub from: ShardId,
+    /// The asker's number for it, to take it back with [`Message::Unwatch`].
+    pub number: u64,
+    /// How long at most.
+    pub wait: Duration,
+}
+
+/// A partition that a waiting fetch looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchItem {
+    /// Which.
+    pub key: PartitionKey,
+    /// The high watermark that the fetch has seen.
+    pub seen: Offset,
+}
+
+/// A ListOffsets query for one partition.
+#[derive(Clone, Copy, Debug)]
+pub struct OffsetQuery {
+    /// Which.
+    pub key: PartitionKey,
+    /// A time in ms, or -1 latest, -2 earliest, -3 the largest timestamp.
+    pub timestamp: i64,
+    /// Leader epoch the client believes in, -1 for none.
+    pub leader_epoch: i32,
+}
+
+/// The answer to an [`OffsetQuery`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundOffset {
+    /// Error or none.
+    pub error: ErrorCode,
+    /// Offset, -1 for none.
+    pub offset: Offset,
+    /// The found record's timestamp, -1 for none.
+    pub timestamp: i64,
+    /// Leader epoch of the offset, -1 for none.
+    pub leader_epoch: i32,
+}

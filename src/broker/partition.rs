@@ -1,0 +1,375 @@
+//! One partition on its owning core: check → offset → remember, in one step without an await; reads; the high watermark.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::BytesMut;
+
+use super::messages::{CheckedBatch, PartitionKey, Records};
+use super::tail::Tail;
+use super::waiters::{Waiters, Watcher};
+use crate::config::{Durability, TopicSettings};
+use crate::ids::{LogId, Offset, TopicPartition};
+use crate::log::partition_log::{LogRules, PartitionLog, Readable};
+use crate::log::segment::Incoming;
+use crate::runtime::disk::Disk;
+use crate::runtime::signal::Mark;
+use crate::state::producers::{Appended, BatchIdentity, Producers, Refusal, Verdict};
+use crate::wire::error_code::ErrorCode;
+use crate::wire::stored::StoredBatch;
+
+/// Batches up to this size are copied out of the receive buffer, which they would keep alive.
+const COPY_BYTES_MAX: usize = 4 << 10;
+/// Memory that small batches are copied into, in bytes.
+const ARENA_BYTES: usize = 256 << 10;
+/// What is handed to the kernel without letting other tasks run.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// What staging needs of the shard.
+pub struct StageContext<'a> {
+    /// The store's generation.
+    pub leader_epoch: i32,
+    /// Broker time.
+    pub now_ms: i64,
+    /// False while nothing new may be written: the disk is full or the commit log failed.
+    pub admits: bool,
+    /// Where small batches are copied to.
+    pub arena: &'a mut BytesMut,
+    /// Order of use, for the eviction of producers.
+    pub tick: u64,
+}
+
+/// A batch that has its offsets, now or since an earlier append.
+pub struct Staged {
+    /// Offset of the first record.
+    pub base_offset: Offset,
+    /// What the answer waits for: the offset behind the last record.
+    pub end: Offset,
+    /// The time for the answer; -1 for none.
+    pub log_append_time_ms: i64,
+    /// The batch for the commit log; `None` for a retry of what is staged or written.
+    pub stored: Option<StoredBatch>,
+}
+
+/// One partition.
+pub struct Partition<D: Disk> {
+    /// Topic id and index.
+    pub key: PartitionKey,
+    /// By name.
+    pub name: TopicPartition,
+    /// Which life of it.
+    pub log_id: LogId,
+    /// The files.
+    pub log: RefCell<PartitionLog<D>>,
+    /// Who wrote here.
+    pub producers: RefCell<Producers>,
+    /// First offset that is not readable yet.
+    pub high_watermark: Mark,
+    /// First offset that is not in the kernel yet.
+    pub written: Mark,
+    tail: RefCell<Tail>,
+    durability: Cell<Durability>,
+    segment_bytes: Cell<u64>,
+    durable_end: Cell<Offset>,
+    watchers: RefCell<Vec<Rc<Watcher>>>,
+    is_failed: Cell<bool>,
+    is_writing: Cell<bool>,
+    is_dirty: Cell<bool>,
+    is_closed: Cell<bool>,
+    /// Everything below is durable in the segments, as far as the last checkpoint says.
+    pub recovery_point: Cell<Offset>,
+}
+
+impl<D: Disk> Partition<D> {
+    /// A partition whose whole log is readable and durable: a new one, or as recovery found it.
+    #[must_use]
+    pub fn new(
+        key: PartitionKey,
+        name: TopicPartition,
+        log_id: LogId,
+        settings: &TopicSettings,
+        log: PartitionLog<D>,
+        producers: Producers,
+    ) -> Self {
+        let end = log.end();
+        Self {
+            key,
+            name,
+            log_id,
+            log: RefCell::new(log),
+            producers: RefCell::new(producers),
+            high_watermark: Mark::at(unsigned(end)),
+            written: Mark::at(unsigned(end)),
+            tail: RefCell::default(),
+            durability: Cell::new(settings.durability),
+            segment_bytes: Cell::new(settings.segment_bytes),
+            durable_end: Cell::new(end),
+            watchers: RefCell::default(),
+            is_failed: Cell::new(false),
+            is_writing: Cell::new(false),
+            is_dirty: Cell::new(false),
+            is_closed: Cell::new(false),
+            recovery_point: Cell::new(end),
+        }
+    }
+
+    /// Takes new settings of the topic.
+    pub fn set_settings(&self, settings: &TopicSettings) {
+        self.durability.set(settings.durability);
+        self.segment_bytes.set(settings.segment_bytes);
+        self.log.borrow_mut().set_rules(LogRules::of(settings));
+    }
+
+    /// What `acks=all` promises here.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability.get()
+    }
+
+    /// First offset that is not readable yet.
+    #[must_use]
+    pub fn high_watermark(&self) -> Offset {
+        signed(self.high_watermark.get())
+    }
+
+    /// Smallest offset that a client may read.
+    #[must_use]
+    pub fn log_start(&self) -> Offset {
+        self.log.borrow().start()
+    }
+
+    /// True once a write of this partition failed: it takes nothing new (architecture decision D10).
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.is_failed.get()
+    }
+
+    /// True once the topic was deleted or the shard stops: who waits here gives up.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Nobody may wait here any more.
+    pub fn close(&self, waiters: &Waiters) {
+        self.is_closed.set(true);
+        self.written.wake_all();
+        self.high_watermark.wake_all();
+        self.wake_watchers(waiters);
+    }
+
+    /// Refuses new batches from now on, and tells those who wait.
+    pub fn fail(&self, why: &std::io::Error) {
+        if !self.is_failed.replace(true) {
+            tracing::error!(
+                "{}: a write failed, the partition takes no new records until a restart: {why}",
+                self.name
+            );
+        }
+        self.written.wake_all();
+        self.high_watermark.wake_all();
+    }
+
+    /// True if anything was staged since the last time this was asked.
+    pub fn take_dirty(&self) -> bool {
+        self.is_dirty.replace(false)
+    }
+
+    /// The next checkpoint must look at it.
+    pub fn mark_dirty(&self) {
+        self.is_dirty.set(true);
+    }
+
+    /// True when the next checkpoint must look at it.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty.get()
+    }
+
+    /// Decides on one checked batch, and if it is new gives it offsets and remembers it. One step: no await, no I/O but
+    /// the making of a segment file at a roll.
+    ///
+    /// # Errors
+    /// 18 for a batch above the segment size, 45, 47 and 48 of the decision table, 56 when nothing may be written. State is
+    /// unchanged in every case.
+    ///
+    /// Source: apache/kafka `UnifiedLog.append`.
+    pub fn stage(&self, batch: &CheckedBatch, context: &mut StageContext<'_>) -> Result<Staged, ErrorCode> {
+        if batch.bytes.len() as u64 > self.segment_bytes.get() {
+            return Err(ErrorCode::RecordListTooLarge);
+        }
+        let identity = identity_of(batch);
+        match self.producers.borrow().check(&identity).map_err(code_of)? {
+            Verdict::Append => {}
+            Verdict::Duplicate(original) => {
+                return Ok(Staged {
+                    base_offset: original.base_offset,
+                    end: original.last_offset.plus(1),
+                    log_append_time_ms: original.max_timestamp,
+                    stored: None,
+                });
+            }
+        }
+        if !context.admits || self.is_failed.get() {
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        self.append(batch, &identity, context)
+    }
+
+    fn append(
+        &self,
+        batch: &CheckedBatch,
+        identity: &BatchIdentity,
+        context: &mut StageContext<'_>,
+    ) -> Result<Staged, ErrorCode> {
+        let header = &batch.header;
+        let mut log = self.log.borrow_mut();
+        let base_offset = log.end();
+        let incoming = Incoming {
+            bytes: batch.bytes.len() as u64,
+            last_offset: base_offset.plus(i64::from(header.last_offset_delta)),
+            max_timestamp: header.max_timestamp,
+        };
+        log.prepare(&incoming, context.now_ms).map_err(|error| {
+            tracing::error!("{}: cannot begin a segment, the batch is refused: {error}", self.name);
+            ErrorCode::KafkaStorageError
+        })?;
+        let mut stored = StoredBatch::place(&batch.bytes, base_offset, context.leader_epoch);
+        if stored.len() <= COPY_BYTES_MAX {
+            if context.arena.capacity() < stored.len() {
+                *context.arena = BytesMut::with_capacity(ARENA_BYTES);
+            }
+            stored.move_into(context.arena);
+        }
+        log.stage(stored.clone());
+        let end = log.end();
+        drop(log);
+        let appended =
+            Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
+        self.producers.borrow_mut().remember(identity, &appended, context.tick);
+        self.tail.borrow_mut().push(stored.clone(), end);
+        self.is_dirty.set(true);
+        Ok(Staged { base_offset, end, log_append_time_ms: batch.log_append_time_ms, stored: Some(stored) })
+    }
+
+    /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].
+    pub fn write_little(&self, waiters: &Waiters) -> bool {
+        if self.is_writing.get() || self.is_failed.get() {
+            return false;
+        }
+        let result = self.log.borrow_mut().write_some(WRITE_BYTES);
+        self.note_written(result, waiters);
+        !self.log.borrow().is_written()
+    }
+
+    /// Hands everything that is staged to the kernel, a little at a time.
+    pub async fn write_rest(&self, waiters: &Waiters) {
+        if self.is_writing.replace(true) {
+            return;
+        }
+        while !self.is_failed.get() && !self.log.borrow().is_written() {
+            let result = self.log.borrow_mut().write_some(WRITE_BYTES);
+            self.note_written(result, waiters);
+            crate::runtime::host::yield_now().await;
+        }
+        self.is_writing.set(false);
+    }
+
+    fn note_written(&self, result: std::io::Result<Offset>, waiters: &Waiters) {
+        match result {
+            Ok(written_end) => {
+                self.written.raise(unsigned(written_end));
+                self.raise_high_watermark(waiters);
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Everything below `end` is on disk in the commit log.
+    pub fn note_durable(&self, end: Offset, waiters: &Waiters) {
+        self.durable_end.set(self.durable_end.get().max(end));
+        self.raise_high_watermark(waiters);
+    }
+
+    /// First offset that the commit log does not hold durably.
+    #[must_use]
+    pub fn durable_end(&self) -> Offset {
+        self.durable_end.get()
+    }
+
+    /// A record is readable once it is as durable as the topic promises (architecture decision D2).
+    fn raise_high_watermark(&self, waiters: &Waiters) {
+        let written = signed(self.written.get());
+        let reached = match self.durability.get() {
+            Durability::Disk => written.min(self.durable_end.get()),
+            Durability::PageCache => written,
+        };
+        if reached <= self.high_watermark() {
+            return;
+        }
+        self.log.borrow_mut().make_visible(reached);
+        self.high_watermark.raise(unsigned(reached));
+        self.wake_watchers(waiters);
+    }
+
+    /// `watcher` is woken when there is more to read.
+    pub fn watch(&self, watcher: &Rc<Watcher>) {
+        let mut watchers = self.watchers.borrow_mut();
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(|watcher| !watcher.is_done());
+        }
+        watchers.push(Rc::clone(watcher));
+    }
+
+    fn wake_watchers(&self, waiters: &Waiters) {
+        for watcher in self.watchers.borrow_mut().drain(..) {
+            waiters.wake(&watcher);
+        }
+    }
+
+    /// Batches from memory; `None` when the files must be read.
+    #[must_use]
+    pub fn read_tail(&self, offset: Offset, bytes_max: usize, first_whole: bool) -> Option<Records> {
+        self.tail.borrow().read(offset, self.high_watermark(), bytes_max, first_whole)
+    }
+
+    /// The oldest batch in memory makes room.
+    pub fn drop_tail_through(&self, base: Offset) {
+        self.tail.borrow_mut().drop_through(base);
+    }
+
+    /// The segments to look for `offset` in, oldest first.
+    #[must_use]
+    pub fn readable_from(&self, offset: Offset) -> Vec<Readable<D>> {
+        self.log.borrow().readable_from(offset).collect()
+    }
+}
+
+fn identity_of(batch: &CheckedBatch) -> BatchIdentity {
+    let header = &batch.header;
+    BatchIdentity {
+        producer_id: header.producer_id,
+        epoch: header.producer_epoch,
+        base_sequence: header.base_sequence,
+        last_offset_delta: header.last_offset_delta,
+        transactional: header.attributes.is_transactional(),
+    }
+}
+
+fn code_of(refusal: Refusal) -> ErrorCode {
+    match refusal {
+        Refusal::Fenced { .. } => ErrorCode::InvalidProducerEpoch,
+        Refusal::OutOfOrder { .. } => ErrorCode::OutOfOrderSequenceNumber,
+        Refusal::InvalidTxnState { .. } => ErrorCode::InvalidTxnState,
+    }
+}
+
+/// Offsets in a [`Mark`].
+#[must_use]
+pub fn unsigned(offset: Offset) -> u64 {
+    u64::try_from(offset.0).unwrap_or(0)
+}
+
+fn signed(mark: u64) -> Offset {
+    Offset(i64::try_from(mark).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,84 @@
+//! Names of the files of a partition: Kafka's, and the seal.
+
+use std::path::{Path, PathBuf};
+
+use crate::ids::Offset;
+
+/// What a file of a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Record batches.
+    Log,
+    /// Offset → position.
+    Index,
+    /// Timestamp → offset.
+    TimeIndex,
+    /// Aborted transactions.
+    TxnIndex,
+    /// Producers as of the offset in the name.
+    Snapshot,
+    /// Checksums and facts of a closed segment; ours.
+    Seal,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [Self::Log, Self::Index, Self::TimeIndex, Self::TxnIndex, Self::Snapshot, Self::Seal];
+
+    /// The ending, dot included.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Log => ".log",
+            Self::Index => ".index",
+            Self::TimeIndex => ".timeindex",
+            Self::TxnIndex => ".txnindex",
+            Self::Snapshot => ".snapshot",
+            Self::Seal => ".seal",
+        }
+    }
+}
+
+/// Ending of a file that waits to be unlinked.
+pub const DELETED: &str = ".deleted";
+
+/// The name of a file: 20 digits and the ending.
+#[must_use]
+pub fn file_name(base: Offset, kind: Kind) -> String {
+    format!("{:020}{}", base.0, kind.suffix())
+}
+
+/// The path of a file in the folder of its partition.
+#[must_use]
+pub fn path(folder: &Path, base: Offset, kind: Kind) -> PathBuf {
+    folder.join(file_name(base, kind))
+}
+
+/// Reads a name; `None` for everything that is not exactly of this form.
+#[must_use]
+pub fn parse(name: &str) -> Option<(Offset, Kind)> {
+    let (digits, suffix) = name.split_at_checked(20)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let kind = Kind::ALL.into_iter().find(|kind| kind.suffix() == suffix)?;
+    Some((Offset(digits.parse().ok()?), kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_back_and_others_are_left_alone() {
+        for kind in Kind::ALL {
+            assert_eq!(parse(&file_name(Offset(42), kind)), Some((Offset(42), kind)));
+        }
+        assert_eq!(file_name(Offset(42), Kind::Log), "00000000000000000042.log");
+        let others =
+            ["42.log", "00000000000000000042.log.deleted", "+0000000000000000042.log", "", "99999999999999999999.log"];
+        for other in others {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

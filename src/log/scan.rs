@@ -1,0 +1,285 @@
+//! Finds the valid prefix of a segment: whole batches, checksums right, offsets ascending.
+//!
+//! Pure and incremental: fed with reads of any size, it hands out each whole batch once and stops for good at the first
+//! byte that cannot be one. A batch that crosses two reads is put together in a buffer that never outgrows the file.
+
+use bytes::BytesMut;
+
+use super::crc::crc32c;
+use crate::ids::Offset;
+
+/// Bytes of a batch before its records.
+pub const HEADER_BYTES: usize = 61;
+/// Bytes before the part that `length` counts: base offset and length.
+pub const LENGTH_END: usize = 12;
+const CRC_FROM: usize = 21;
+const SMALLEST_LENGTH: u64 = 49; // HEADER_BYTES - LENGTH_END: a batch without records, as compaction leaves them
+const MAGIC: u8 = 2;
+
+/// What a log needs to know of one batch, from its header alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchFacts {
+    /// Offset of the first record.
+    pub base_offset: Offset,
+    /// Offset of the last record.
+    pub last_offset: Offset,
+    /// Where the batch begins in its file.
+    pub position: u64,
+    /// Size of the batch, header included.
+    pub bytes: u32,
+    /// Generation of the writer.
+    pub leader_epoch: i32,
+    /// Codec, timestamp type, transactional, control.
+    pub attributes: i16,
+    /// CRC-32C as it stands in the header.
+    pub crc: u32,
+    /// Timestamp of the first record, milliseconds since 1970.
+    pub base_timestamp: i64,
+    /// Largest timestamp, milliseconds since 1970.
+    pub max_timestamp: i64,
+    /// Who wrote it; -1 for none.
+    pub producer_id: i64,
+    /// Which incarnation of the producer; -1 for none.
+    pub producer_epoch: i16,
+    /// Sequence of the first record; -1 for none.
+    pub base_sequence: i32,
+    /// Number of records that the header claims.
+    pub records_count: i32,
+}
+
+impl BatchFacts {
+    /// Reads a header that begins at `position` of its file; `None` when it is cut short or cannot be one.
+    ///
+    /// Shapes: `header` begins with the batch; the records need not be there.
+    #[must_use]
+    pub fn read(header: &[u8], position: u64) -> Option<Self> {
+        let length = u64::from(u32::try_from(i32_at(header, 8)?).ok()?);
+        if length < SMALLEST_LENGTH || *header.get(16)? != MAGIC {
+            return None;
+        }
+        let base_offset = i64_at(header, 0)?;
+        let last_delta = i64::from(i32_at(header, 23)?);
+        if base_offset < 0 || last_delta < 0 {
+            return None;
+        }
+        Some(Self {
+            base_offset: Offset(base_offset),
+            last_offset: Offset(base_offset.checked_add(last_delta)?),
+            position,
+            bytes: u32::try_from(length + LENGTH_END as u64).ok()?,
+            leader_epoch: i32_at(header, 12)?,
+            attributes: i16_at(header, 21)?,
+            crc: u32::from_be_bytes(array_at(header, 17)?),
+            base_timestamp: i64_at(header, 27)?,
+            max_timestamp: i64_at(header, 35)?,
+            producer_id: i64_at(header, 43)?,
+            producer_epoch: i16_at(header, 51)?,
+            base_sequence: i32_at(header, 53)?,
+            records_count: i32_at(header, 57)?,
+        })
+    }
+
+    /// The offset that follows the batch.
+    #[must_use]
+    pub fn next_offset(&self) -> Offset {
+        self.last_offset.plus(1)
+    }
+
+    /// Where the next batch begins in the file.
+    #[must_use]
+    pub fn end_position(&self) -> u64 {
+        self.position + u64::from(self.bytes)
+    }
+
+    /// True for markers and other batches that no client reads as data.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.attributes & 0x20 != 0
+    }
+
+    /// True for a batch of a transaction.
+    #[must_use]
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & 0x10 != 0
+    }
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+fn i16_at(bytes: &[u8], at: usize) -> Option<i16> {
+    array_at(bytes, at).map(i16::from_be_bytes)
+}
+
+fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
+    array_at(bytes, at).map(i32::from_be_bytes)
+}
+
+fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
+    array_at(bytes, at).map(i64::from_be_bytes)
+}
+
+/// Why a scan ended before the end of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// The rest begins with a header of zeros: preallocated or never written, not damage.
+    #[error("zeros")]
+    Zeros,
+    /// The file ends inside a batch.
+    #[error("a batch that is cut off")]
+    Torn,
+    /// No batch has this header: length, magic or offset delta.
+    #[error("bytes that are no batch header")]
+    NoHeader,
+    /// The checksum does not fit.
+    #[error("a batch with a wrong checksum")]
+    Checksum,
+    /// The batch begins below the end of the one before it.
+    #[error("a batch whose offset goes back")]
+    OffsetBack,
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanEnd {
+    /// End of the last whole batch in the file.
+    pub position: u64,
+    /// Offset that follows the last whole batch (the smallest allowed one if there was none).
+    pub next_offset: Offset,
+    /// Number of whole batches.
+    pub batches: u64,
+    /// `None` when the last batch ends exactly at the end of the file.
+    pub stop: Option<Stop>,
+}
+
+/// An incremental scan; see the module.
+#[derive(Debug)]
+pub struct Scanner {
+    file_bytes: u64,
+    position: u64,
+    next_offset: Offset,
+    batches: u64,
+    stop: Option<Stop>,
+    pending: BytesMut,
+}
+
+enum Step {
+    Batch(BatchFacts),
+    More(usize),
+    Stop(Stop),
+}
+
+impl Scanner {
+    /// A scan of a file of `file_bytes` bytes from `position` on, where the next batch has at least `min_offset`.
+    #[must_use]
+    pub fn new(file_bytes: u64, position: u64, min_offset: Offset) -> Self {
+        let pending = BytesMut::new();
+        Self { file_bytes, position, next_offset: min_offset, batches: 0, stop: None, pending }
+    }
+
+    /// Where the next read must begin.
+    #[must_use]
+    pub fn wants(&self) -> u64 {
+        self.position + self.pending.len() as u64
+    }
+
+    /// True when reading on is of no use.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.stop.is_some() || self.wants() >= self.file_bytes
+    }
+
+    /// Takes the bytes at [`Self::wants`] and hands out every batch that is whole now, with its bytes.
+    pub fn feed(&mut self, chunk: &[u8], on_batch: &mut impl FnMut(&BatchFacts, &[u8])) {
+        let mut rest = self.complete_pending(chunk, on_batch);
+        while self.stop.is_none() && !rest.is_empty() {
+            match self.look(rest) {
+                Step::Batch(facts) => {
+                    let (batch, behind) = rest.split_at(facts.bytes as usize);
+                    self.accept(&facts, batch, on_batch);
+                    rest = behind;
+                }
+                Step::More(_) => {
+                    self.pending.extend_from_slice(rest);
+                    return;
+                }
+                Step::Stop(stop) => self.stop = Some(stop),
+            }
+        }
+    }
+
+    /// The verdict, once everything was fed.
+    #[must_use]
+    pub fn finish(self) -> ScanEnd {
+        // Only when the file gave less than its size: what ends inside a batch was noticed while feeding.
+        let torn = (self.position < self.file_bytes).then_some(Stop::Torn);
+        ScanEnd {
+            position: self.position,
+            next_offset: self.next_offset,
+            batches: self.batches,
+            stop: self.stop.or(torn),
+        }
+    }
+
+    /// Moves only as much of `chunk` as the batch that began in an earlier read needs; returns what is left.
+    fn complete_pending<'a>(&mut self, mut chunk: &'a [u8], on_batch: &mut impl FnMut(&BatchFacts, &[u8])) -> &'a [u8] {
+        while self.stop.is_none() && !self.pending.is_empty() {
+            match self.look(&self.pending) {
+                Step::Batch(facts) => {
+                    let batch = std::mem::take(&mut self.pending);
+                    self.accept(&facts, &batch, on_batch);
+                }
+                Step::More(_) if chunk.is_empty() => break,
+                Step::More(bytes) => {
+                    let (taken, behind) = chunk.split_at(bytes.min(chunk.len()));
+                    self.pending.extend_from_slice(taken);
+                    chunk = behind;
+                }
+                Step::Stop(stop) => self.stop = Some(stop),
+            }
+        }
+        chunk
+    }
+
+    fn accept(&mut self, facts: &BatchFacts, batch: &[u8], on_batch: &mut impl FnMut(&BatchFacts, &[u8])) {
+        on_batch(facts, batch);
+        self.position = facts.end_position();
+        self.next_offset = facts.next_offset();
+        self.batches += 1;
+    }
+
+    fn look(&self, bytes: &[u8]) -> Step {
+        let Some(header) = bytes.get(..HEADER_BYTES) else {
+            let left = self.file_bytes.saturating_sub(self.position);
+            let torn = left < HEADER_BYTES as u64;
+            return if torn { self.look_torn(bytes, left) } else { Step::More(HEADER_BYTES - bytes.len()) };
+        };
+        if header.iter().all(|byte| *byte == 0) {
+            return Step::Stop(Stop::Zeros);
+        }
+        let Some(facts) = BatchFacts::read(header, self.position) else { return Step::Stop(Stop::NoHeader) };
+        if facts.base_offset < self.next_offset {
+            return Step::Stop(Stop::OffsetBack);
+        }
+        if facts.end_position() > self.file_bytes {
+            return Step::Stop(Stop::Torn);
+        }
+        let size = facts.bytes as usize;
+        match bytes.get(CRC_FROM..size) {
+            None => Step::More(size - bytes.len()),
+            Some(covered) if crc32c(covered) == facts.crc => Step::Batch(facts),
+            Some(_) => Step::Stop(Stop::Checksum),
+        }
+    }
+
+    /// The file ends inside a header: wait for all that is left of it, then say what it is.
+    fn look_torn(&self, bytes: &[u8], left: u64) -> Step {
+        let missing = usize::try_from(left).unwrap_or(0).saturating_sub(bytes.len());
+        if missing > 0 {
+            return Step::More(missing);
+        }
+        let zeros = bytes.iter().all(|byte| *byte == 0);
+        Step::Stop(if zeros { Stop::Zeros } else { Stop::Torn })
+    }
+}

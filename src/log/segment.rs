@@ -1,0 +1,551 @@
+//! One segment: a `.log` file of whole batches, named by its base offset, with its indexes and its seal.
+//!
+//! Taking note of a batch and writing it are two steps: the first is memory alone and fixes the position (order early),
+//! the second may come later and fail. Handles are opened on demand and may be dropped at any time
+//! ([`Segment::close_handles`]). Segments hold exactly their data: never preallocated, never zero-filled.
+//! The reading side is in `segment_read.rs`.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::crc::{RunningCrc, crc32c};
+use super::index::{IndexRules, Indexes, OffsetIndex, TimeIndex, TimestampOffset};
+use super::names::{self, DELETED, Kind};
+use super::scan::{BatchFacts, ScanEnd};
+use super::seal::{FileCrcs, Seal};
+use crate::ids::{LogId, Offset};
+use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
+
+/// Positions have 31 bits in Kafka's index files.
+pub const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// When a segment is closed and the next one begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RollRules {
+    /// `segment.bytes`.
+    pub segment_bytes: u64,
+    /// `segment.ms`.
+    pub segment_ms: i64,
+    /// Drawn once for each segment from `segment.jitter.ms`; taken off `segment_ms`.
+    pub jitter_ms: i64,
+}
+
+/// What [`Segment::should_roll`] looks at in the batch that is about to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// Size of the batch.
+    pub bytes: u64,
+    /// Offset of its last record.
+    pub last_offset: Offset,
+    /// Its largest timestamp.
+    pub max_timestamp: i64,
+}
+
+/// What is known of a segment that is on disk already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Size of `.log` that counts; what lies behind is not looked at.
+    pub bytes: u64,
+    /// Offset that follows the last record (the base of the next segment where nothing better is known).
+    pub end: Offset,
+}
+
+/// Who writes a seal, and what only the partition knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealing {
+    /// The segment goes on after the next start.
+    pub open: bool,
+    /// Which partition.
+    pub log_id: LogId,
+    /// The store's generation.
+    pub generation: u64,
+    /// Entries of the abort index and its checksum.
+    pub aborts: (u32, u32),
+}
+
+pub(super) struct State {
+    pub(super) bytes: u64,
+    pub(super) end: Offset,
+    first_timestamp: Option<i64>,
+    newest: Option<TimestampOffset>,
+    pub(super) indexes: Option<Indexes>,
+    /// Checksum of the first so many bytes of the file; `None` when an earlier part was never seen.
+    crc: Option<(u64, RunningCrc)>,
+    /// Where sequential readers stopped; see `segment_read.rs`.
+    pub(super) cursors: Vec<(Offset, u64)>,
+}
+
+/// One segment of one partition; methods take `&self`, so readers and the writer share it by `Rc`.
+pub struct Segment<D: Disk> {
+    pub(super) disk: D,
+    folder: Rc<Path>,
+    pub(super) base: Offset,
+    rules: IndexRules,
+    created_ms: i64,
+    pub(super) state: RefCell<State>,
+    handle: RefCell<Option<Rc<D::File>>>,
+}
+
+impl<D: Disk> Segment<D> {
+    /// Makes an empty segment; its `.log` is there afterwards (its name durable after a sync of the folder).
+    ///
+    /// # Errors
+    /// Those of the disk; `AlreadyExists` when a file of that name holds bytes.
+    pub fn create(disk: D, folder: Rc<Path>, base: Offset, rules: IndexRules, now_ms: i64) -> io::Result<Self> {
+        let segment = Self::existing(disk, folder, base, rules, now_ms, Known { bytes: 0, end: base });
+        let path = segment.path(Kind::Log);
+        let file = segment.disk.open(&path, Access::Buffered, Create::IfMissing)?;
+        if file.bytes()? > 0 {
+            let what = format!("{}: a new segment would overwrite this file", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+        }
+        *segment.handle.borrow_mut() = Some(Rc::new(file));
+        let mut state = segment.state.borrow_mut();
+        state.indexes = Some(Indexes::new(base, rules));
+        state.crc = Some((0, RunningCrc::default()));
+        drop(state);
+        Ok(segment)
+    }
+
+    /// A segment that is on disk; nothing is opened or read yet.
+    #[must_use]
+    pub fn existing(disk: D, folder: Rc<Path>, base: Offset, rules: IndexRules, created_ms: i64, known: Known) -> Self {
+        let state = State {
+            bytes: known.bytes,
+            end: known.end,
+            first_timestamp: None,
+            newest: None,
+            indexes: None,
+            crc: None,
+            cursors: Vec::new(),
+        };
+        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle: RefCell::new(None) }
+    }
+
+    /// Offset of the first record, as in the name.
+    #[must_use]
+    pub fn base(&self) -> Offset {
+        self.base
+    }
+
+    /// Offset that follows the last batch taken note of.
+    #[must_use]
+    pub fn end(&self) -> Offset {
+        self.state.borrow().end
+    }
+
+    /// Bytes taken note of, which is where the next batch goes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.state.borrow().bytes
+    }
+
+    /// Largest timestamp and its batch's last offset; `None` without timestamps or when nothing is loaded yet.
+    #[must_use]
+    pub fn newest_timestamp(&self) -> Option<TimestampOffset> {
+        self.state.borrow().newest
+    }
+
+    /// The path of a file of this segment.
+    #[must_use]
+    pub fn path(&self, kind: Kind) -> PathBuf {
+        names::path(&self.folder, self.base, kind)
+    }
+
+    /// True when `incoming` must go to a new segment.
+    ///
+    /// Source: apache/kafka `LogSegment.shouldRoll`, `timeWaitedForRoll`.
+    #[must_use]
+    pub fn should_roll(&self, rules: &RollRules, incoming: &Incoming, now_ms: i64) -> bool {
+        let state = self.state.borrow();
+        let full = state.indexes.as_ref().is_some_and(Indexes::is_full);
+        let fits =
+            incoming.last_offset.0.checked_sub(self.base.0).is_some_and(|relative| i32::try_from(relative).is_ok());
+        let bytes_max = rules.segment_bytes.min(SEGMENT_BYTES_MAX);
+        let waited_ms = match state.first_timestamp {
+            Some(first) if first >= 0 => incoming.max_timestamp.saturating_sub(first),
+            _ => now_ms.saturating_sub(self.created_ms),
+        };
+        let old = waited_ms > rules.segment_ms.saturating_sub(rules.jitter_ms);
+        let large = state.bytes + incoming.bytes > bytes_max;
+        !fits || (state.bytes > 0 && (large || old || full))
+    }
+
+    /// Takes note of a batch at the end of the segment: size, offsets, timestamps, index entries. No I/O.
+    ///
+    /// # Panics
+    /// When the batch does not begin where the segment ends.
+    pub fn note_batch(&self, batch: &BatchFacts) {
+        let mut state = self.state.borrow_mut();
+        assert!(batch.position == state.bytes, "batch at {} of a segment of {} bytes", batch.position, state.bytes);
+        assert!(batch.base_offset >= state.end, "offset went back: {} < {}", batch.base_offset, state.end);
+        state.bytes = batch.end_position();
+        state.end = batch.next_offset();
+        state.first_timestamp.get_or_insert(batch.max_timestamp);
+        let newest = state.newest.map_or(-1, |newest| newest.timestamp);
+        if batch.max_timestamp > newest {
+            state.newest = Some(TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset });
+        }
+        if let Some(indexes) = &mut state.indexes {
+            indexes.note_batch(batch);
+        }
+    }
+
+    /// Writes bytes inline where [`Self::note_batch`] has put them. In order within a partition.
+    ///
+    /// # Errors
+    /// Those of the disk; a short count is one. The bytes may be there partly: the same write may be tried again.
+    pub fn write_now(&self, position: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let written = self.log_file()?.write_now(position, parts)?;
+        self.check_written(written, parts.iter().map(|part| part.len()).sum())?;
+        self.add_to_crc(position, parts);
+        Ok(())
+    }
+
+    /// The same without holding the core for long.
+    ///
+    /// # Errors
+    /// As [`Self::write_now`].
+    pub async fn write(&self, position: u64, bytes: Bytes) -> io::Result<()> {
+        let file = self.log_file()?;
+        let written = file.write_at(position, bytes.clone()).await?;
+        self.check_written(written, bytes.len())?;
+        self.add_to_crc(position, &[&bytes]);
+        Ok(())
+    }
+
+    /// Makes what was written durable: `.log` alone.
+    ///
+    /// # Errors
+    /// Those of the disk; a later success proves nothing for the earlier failure.
+    pub async fn sync(&self) -> io::Result<()> {
+        let file = self.log_file()?;
+        file.sync_data().await
+    }
+
+    /// Writes the index entries that the files lack, and one for the largest timestamp so far.
+    ///
+    /// # Errors
+    /// Those of the disk; entries stay unwritten then.
+    pub async fn flush_indexes(&self) -> io::Result<()> {
+        let unwritten = {
+            let mut state = self.state.borrow_mut();
+            let Some(indexes) = &mut state.indexes else { return Ok(()) };
+            indexes.note_newest_timestamp();
+            (indexes.offsets.unwritten(), indexes.times.unwritten())
+        };
+        let (offsets, times) = unwritten;
+        let offsets_whole = self.append_index(Kind::Index, offsets.position, offsets.bytes).await?;
+        let times_whole = self.append_index(Kind::TimeIndex, times.position, times.bytes).await?;
+        let mut state = self.state.borrow_mut();
+        let Some(indexes) = &mut state.indexes else { return Ok(()) };
+        if offsets_whole && times_whole {
+            indexes.offsets.mark_written(offsets.entries);
+            indexes.times.mark_written(times.entries);
+            return Ok(());
+        }
+        // Somebody shortened a file: all of it is written again.
+        indexes.forget_written();
+        drop(state);
+        Box::pin(self.flush_indexes()).await
+    }
+
+    /// Writes the indexes and the seal; the caller makes them durable ([`Self::sync_seal`]).
+    ///
+    /// # Errors
+    /// Those of the disk. Without a seal the segment is read again at a start, so nothing is lost.
+    pub async fn seal(&self, by: Sealing) -> io::Result<()> {
+        self.load_indexes().await?;
+        self.flush_indexes().await?;
+        let log = self.log_crc().await?;
+        let content = self.seal_facts(by, log).encode();
+        let file = self.disk.open(&self.path(Kind::Seal), Access::Buffered, Create::Truncate)?;
+        let bytes = content.len();
+        let written = file.write_at(0, content).await?;
+        self.check_written(written, bytes)
+    }
+
+    /// Makes the seal durable.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn sync_seal(&self) -> io::Result<()> {
+        let file = self.disk.open(&self.path(Kind::Seal), Access::Buffered, Create::Never)?;
+        file.sync_data().await
+    }
+
+    /// Reads the seal; `None` when there is none or it does not fit the segment.
+    pub async fn read_seal(&self) -> Option<Seal> {
+        let file = self.disk.read_file(&self.path(Kind::Seal)).await.ok()?;
+        let seal = Seal::decode(&file).ok()?;
+        let fits = seal.base == self.base && seal.log_bytes == self.bytes();
+        fits.then_some(seal)
+    }
+
+    /// Makes the indexes and timestamps known: from the files where they fit the seal (or ascend, without a seal), else
+    /// from the segment itself. Nothing happens when they are known already.
+    ///
+    /// # Errors
+    /// Those of reading the segment. Damage of a derived file is not an error (storage rule S15).
+    pub async fn load_indexes(&self) -> io::Result<()> {
+        if self.state.borrow().indexes.is_some() {
+            return Ok(());
+        }
+        let seal = self.read_seal().await;
+        if let (Some(indexes), Some(seal)) = (self.read_indexes(seal.as_ref()).await, seal) {
+            self.adopt(indexes, seal.first_timestamp, seal.newest, Some(seal.crcs.log));
+            return Ok(());
+        }
+        // Behind an open seal the index may have grown; a closed segment's files must be as they were.
+        let grown = seal.is_none_or(|seal| seal.open);
+        match self.read_indexes(None).await.filter(|_| grown) {
+            Some(indexes) => self.complete(indexes).await,
+            None => self.rebuild().await.map(|_| ()),
+        }
+    }
+
+    /// Reads the segment from its start, within [`Known::bytes`], and makes the indexes anew.
+    ///
+    /// # Errors
+    /// Those of reading. Bytes that are no batch end the rebuilding: what lies behind is reached by no index.
+    pub async fn rebuild(&self) -> io::Result<ScanEnd> {
+        let mut indexes = Indexes::new(self.base, self.rules);
+        let mut first_timestamp = None;
+        let mut crc = RunningCrc::default();
+        let end = self
+            .walk(0, self.bytes(), self.base, |batch, bytes| {
+                first_timestamp.get_or_insert(batch.max_timestamp);
+                indexes.note_batch(batch);
+                crc.add(bytes);
+            })
+            .await?;
+        indexes.forget_written();
+        let mut state = self.state.borrow_mut();
+        // Batches that arrived meanwhile were noted nowhere else; only the active segment gets any, and it is loaded.
+        state.newest = indexes.newest_timestamp();
+        state.first_timestamp = first_timestamp;
+        state.crc = Some((end.position, crc));
+        state.indexes = Some(indexes);
+        Ok(end)
+    }
+
+    /// Recovery's walk: everything from `from` on is checked and taken note of again, and the file is cut behind the
+    /// last whole batch.
+    ///
+    /// Shapes: at `from` a batch begins whose base offset is at least `min_offset`, or the file ends there.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn recover(
+        &self,
+        from: u64,
+        min_offset: Offset,
+        mut on_batch: impl FnMut(&BatchFacts, &[u8]),
+    ) -> io::Result<ScanEnd> {
+        let file_bytes = self.log_file()?.bytes()?;
+        self.forget_from(from, min_offset);
+        self.load_indexes().await?;
+        let end = self
+            .walk(from, file_bytes, min_offset, |batch, bytes| {
+                self.note_batch(batch);
+                self.add_to_crc(batch.position, &[bytes]);
+                on_batch(batch, bytes);
+            })
+            .await?;
+        if end.position < file_bytes {
+            self.log_file()?.truncate(end.position).await?;
+        }
+        Ok(end)
+    }
+
+    /// Cuts the segment at `position`, where the log now ends at `end`.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn truncate(&self, position: u64, end: Offset) -> io::Result<()> {
+        self.forget_from(position, end);
+        let file = self.log_file()?;
+        file.truncate(position).await
+    }
+
+    /// Drops handles and, where they are on disk already, indexes; both come back by themselves.
+    ///
+    /// Not for the segment that is being appended to.
+    pub fn close_handles(&self) {
+        self.handle.borrow_mut().take();
+        let mut state = self.state.borrow_mut();
+        if state.indexes.as_ref().is_some_and(Indexes::is_written) {
+            state.indexes = None;
+        }
+    }
+
+    /// True while a descriptor is held.
+    #[must_use]
+    pub fn has_handles(&self) -> bool {
+        self.handle.borrow().is_some()
+    }
+
+    /// Gives every file of the segment the ending `.deleted`; readers that hold the handle go on.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn mark_deleted(&self) -> io::Result<()> {
+        self.log_file()?;
+        for kind in Kind::ALL {
+            let path = self.path(kind);
+            match self.disk.rename(&path, &deleted(&path)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Unlinks what [`Self::mark_deleted`] has renamed.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn remove_deleted(&self) -> io::Result<()> {
+        for kind in Kind::ALL {
+            self.disk.remove_file(&deleted(&self.path(kind))).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn log_file(&self) -> io::Result<Rc<D::File>> {
+        if let Some(file) = &*self.handle.borrow() {
+            return Ok(Rc::clone(file));
+        }
+        let file = Rc::new(self.disk.open(&self.path(Kind::Log), Access::Buffered, Create::Never)?);
+        *self.handle.borrow_mut() = Some(Rc::clone(&file));
+        Ok(file)
+    }
+
+    fn forget_from(&self, position: u64, end: Offset) {
+        let mut state = self.state.borrow_mut();
+        state.bytes = position;
+        state.end = end;
+        state.cursors.clear();
+        state.crc = state.crc.filter(|(covered, _)| *covered <= position);
+        if position == 0 {
+            state.first_timestamp = None;
+        }
+        let Some(indexes) = &mut state.indexes else { return };
+        indexes.truncate(position, end);
+        state.newest = state.indexes.as_ref().and_then(Indexes::newest_timestamp);
+    }
+
+    fn check_written(&self, written: usize, wanted: usize) -> io::Result<()> {
+        if written == wanted { Ok(()) } else { Err(short_write(&self.path(Kind::Log), written, wanted)) }
+    }
+
+    fn add_to_crc(&self, position: u64, parts: &[&[u8]]) {
+        let mut state = self.state.borrow_mut();
+        let Some((covered, crc)) = &mut state.crc else { return };
+        if *covered != position {
+            state.crc = None;
+            return;
+        }
+        for part in parts {
+            crc.add(part);
+            *covered += part.len() as u64;
+        }
+    }
+
+    async fn append_index(&self, kind: Kind, position: u64, bytes: Bytes) -> io::Result<bool> {
+        let path = self.path(kind);
+        let file = self.disk.open(&path, Access::Buffered, Create::IfMissing)?;
+        let there = file.bytes()?;
+        if there < position {
+            return Ok(false);
+        }
+        if there > position {
+            file.truncate(position).await?;
+        }
+        let wanted = bytes.len();
+        let written = if wanted == 0 { 0 } else { file.write_at(position, bytes).await? };
+        if written == wanted { Ok(true) } else { Err(short_write(&path, written, wanted)) }
+    }
+
+    async fn read_indexes(&self, seal: Option<&Seal>) -> Option<Indexes> {
+        let offsets = self.disk.read_file(&self.path(Kind::Index)).await.ok()?;
+        let times = self.disk.read_file(&self.path(Kind::TimeIndex)).await.ok()?;
+        if seal.is_some_and(|seal| seal.crcs.index != crc32c(&offsets) || seal.crcs.timeindex != crc32c(&times)) {
+            return None;
+        }
+        let (bytes, end) = (self.bytes(), self.end());
+        let offsets = OffsetIndex::load(self.base, &offsets, bytes, end).ok()?;
+        let times = TimeIndex::load(self.base, &times, end).ok()?;
+        Some(Indexes::loaded(self.base, self.rules, offsets, times))
+    }
+
+    /// Takes indexes without a seal over: what lies behind their newest entries is read from the batch headers, so the
+    /// result is the same whatever part of the files had reached the disk.
+    async fn complete(&self, mut indexes: Indexes) -> io::Result<()> {
+        let upper = self.bytes();
+        let first_timestamp = self.first_header().await?.map(|first| first.max_timestamp);
+        let from = indexes.position_of_newest();
+        let whole = self.hop(from, upper, |batch| indexes.note_batch(batch)).await?;
+        if !whole {
+            return self.rebuild().await.map(|_| ());
+        }
+        let newest = indexes.newest_timestamp();
+        self.adopt(indexes, first_timestamp, newest, None);
+        Ok(())
+    }
+
+    fn adopt(
+        &self,
+        mut indexes: Indexes,
+        first_timestamp: Option<i64>,
+        newest: Option<TimestampOffset>,
+        log_crc: Option<u32>,
+    ) {
+        if let Some(newest) = newest {
+            indexes.set_newest_timestamp(newest);
+        }
+        let mut state = self.state.borrow_mut();
+        state.first_timestamp = first_timestamp;
+        state.newest = newest;
+        state.crc = log_crc.map(|crc| (state.bytes, RunningCrc::resume(crc)));
+        state.indexes = Some(indexes);
+    }
+
+    async fn log_crc(&self) -> io::Result<u32> {
+        let (bytes, known) = {
+            let state = self.state.borrow();
+            (state.bytes, state.crc)
+        };
+        let (covered, mut crc) = known.filter(|(covered, _)| *covered <= bytes).unwrap_or_default();
+        self.read_through(covered, bytes, |chunk| crc.add(chunk)).await?;
+        self.state.borrow_mut().crc = Some((bytes, crc));
+        Ok(crc.value())
+    }
+
+    fn seal_facts(&self, by: Sealing, log: u32) -> Seal {
+        let state = self.state.borrow();
+        let (index, timeindex) = state.indexes.as_ref().map(Indexes::file_crcs).unwrap_or_default();
+        Seal {
+            open: by.open,
+            log_id: by.log_id,
+            generation: by.generation,
+            base: self.base,
+            end: state.end,
+            log_bytes: state.bytes,
+            newest: state.newest,
+            first_timestamp: state.first_timestamp,
+            abort_entries: by.aborts.0,
+            crcs: FileCrcs { log, txnindex: by.aborts.1, index, timeindex },
+        }
+    }
+}
+
+fn deleted(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(DELETED);
+    PathBuf::from(name)
+}

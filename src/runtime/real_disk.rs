@@ -1,0 +1,327 @@
+//! The disk of one shard: short calls inline, long ones through the ring, the rest on glommio's blocking thread.
+//!
+//! On a thread without a shard's executor (tools, tests) every call blocks instead; see [`executors::on_shard`].
+//!
+//! Quirks of kernel and glommio that are handled here, each with a test below:
+//! - glommio's idea whether a device can be polled comes from the first file it opens, and an empty file gives a wrong
+//!   one: [`settle_device`] opens one that is not empty first.
+//! - glommio opens by path, and a path may have moved on: files are opened again through `/proc/self/fd`.
+//! - a file system may refuse `O_DIRECT`: such a file is written with `O_DSYNC` alone.
+//! - a read or write may be cut short or interrupted by a signal.
+
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use glommio::io::{BufferedFile, Directory, DmaFile};
+use nix::fcntl::OFlag;
+
+use super::aligned::AlignedBuf;
+use super::disk::{Access, Create, Disk, DiskFile, Entry, Space};
+use super::executors::{self, plain_error};
+use super::host;
+
+/// What one inline write may carry, in bytes: some microseconds of the core.
+const INLINE_WRITE_BYTES: usize = 64 * 1024;
+/// What one read through the ring may carry, in bytes.
+const RING_READ_BYTES: usize = 1024 * 1024;
+/// How many slices the kernel takes in one call.
+const SLICES_MAX: usize = 1024;
+
+/// The real file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn open(&self, path: &Path, access: Access, create: Create) -> io::Result<RealFile> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create != Create::Never).truncate(create == Create::Truncate);
+        let (file, direct) = match access {
+            Access::Buffered => (options.open(path)?, false),
+            Access::DirectSync => open_direct(&mut options, path)?,
+        };
+        Ok(RealFile { file: Arc::new(file), access, direct, ring: RefCell::new(None) })
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries =
+            fs::read_dir(path)?.map(|entry| entry.and_then(|e| describe(&e))).collect::<io::Result<Vec<_>>>()?;
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn file_bytes(&self, path: &Path) -> io::Result<u64> {
+        fs::metadata(path).map(|about| about.len())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    async fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_path_buf();
+        executors::blocking(move || found_or_not(fs::remove_file(path))).await
+    }
+
+    async fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_path_buf();
+        executors::blocking(move || found_or_not(fs::remove_dir_all(path))).await
+    }
+
+    async fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        if !executors::on_shard() {
+            return File::open(path)?.sync_all();
+        }
+        let folder = Directory::open(path).await.map_err(plain_error)?;
+        let synced = folder.sync().await.map_err(plain_error);
+        folder.close().await.map_err(plain_error)?;
+        synced
+    }
+
+    async fn sync_fs(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_path_buf();
+        executors::blocking(move || Ok(nix::unistd::syncfs(File::open(path)?)?)).await
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let about = nix::sys::statvfs::statvfs(path)?;
+        let unit = about.fragment_size();
+        Ok(Space { total_bytes: about.blocks() * unit, free_bytes: about.blocks_available() * unit })
+    }
+}
+
+/// Opens with `O_DIRECT | O_DSYNC`, or without the first where the file system has no direct writes.
+fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
+    let direct = options.custom_flags((OFlag::O_DIRECT | OFlag::O_DSYNC).bits()).open(path);
+    match direct {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Ok((options.custom_flags(OFlag::O_DSYNC.bits()).open(path)?, false))
+        }
+        other => Ok((other?, true)),
+    }
+}
+
+fn describe(entry: &fs::DirEntry) -> io::Result<Entry> {
+    let about = entry.metadata()?;
+    let bytes = if about.is_dir() { 0 } else { about.len() };
+    Ok(Entry { name: entry.file_name().to_string_lossy().into_owned(), is_dir: about.is_dir(), bytes })
+}
+
+fn found_or_not(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Tells this shard's executor what the device of `path` can do; to be awaited once before anything else is opened.
+///
+/// # Errors
+/// `InvalidInput` when the file is empty (that is the trap); else what opening says.
+pub async fn settle_device(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.len() == 0 {
+        let text = format!("{} is empty and cannot show how its device reads", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    if !executors::on_shard() {
+        return Ok(());
+    }
+    match DmaFile::open(path).await.map_err(plain_error) {
+        Ok(file) => file.close().await.map_err(plain_error),
+        // No direct access here: nothing will be opened that way.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same file as the ring sees it.
+#[derive(Clone)]
+enum RingFile {
+    Buffered(Rc<BufferedFile>),
+    Direct(Rc<DmaFile>),
+}
+
+/// A file of the real file system.
+///
+/// Holds one descriptor, and a second one from the first use of the ring on: glommio wants to own what it closes.
+pub struct RealFile {
+    file: Arc<File>,
+    access: Access,
+    direct: bool,
+    ring: RefCell<Option<RingFile>>,
+}
+
+impl RealFile {
+    /// The ring's view, opened when first needed.
+    async fn ring(&self) -> io::Result<RingFile> {
+        if let Some(ring) = &*self.ring.borrow() {
+            return Ok(ring.clone());
+        }
+        let opened = self.open_ring().await?;
+        Ok(self.ring.borrow_mut().get_or_insert(opened).clone())
+    }
+
+    async fn open_ring(&self) -> io::Result<RingFile> {
+        // The path may lead elsewhere by now (renamed, removed); the descriptor does not.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let mut options = glommio::io::OpenOptions::new();
+        options.read(true).write(true);
+        if self.direct {
+            options.custom_flags(OFlag::O_DSYNC.bits());
+            return Ok(RingFile::Direct(Rc::new(options.dma_open(&path).await.map_err(plain_error)?)));
+        }
+        Ok(RingFile::Buffered(Rc::new(options.buffered_open(&path).await.map_err(plain_error)?)))
+    }
+
+    async fn read_through_ring(&self, mut position: u64, bytes: usize) -> io::Result<Bytes> {
+        let RingFile::Buffered(file) = self.ring().await? else {
+            return self.read_inline(position, bytes);
+        };
+        let mut content = BytesMut::with_capacity(bytes);
+        while content.len() < bytes {
+            let wanted = (bytes - content.len()).min(RING_READ_BYTES);
+            let read = file.read_at(position, wanted).await.map_err(plain_error)?;
+            if read.is_empty() {
+                break;
+            }
+            if read.len() == bytes {
+                return Ok(Bytes::copy_from_slice(&read));
+            }
+            content.extend_from_slice(&read);
+            position += read.len() as u64;
+        }
+        Ok(content.freeze())
+    }
+
+    fn read_inline(&self, position: u64, bytes: usize) -> io::Result<Bytes> {
+        let mut content = BytesMut::zeroed(bytes);
+        let read = self.read_now(position, &mut content)?;
+        content.truncate(read);
+        Ok(content.freeze())
+    }
+
+    fn must_be(&self, access: Access) {
+        assert!(self.access == access, "a file opened as {:?} was used as {access:?}", self.access);
+    }
+}
+
+impl DiskFile for RealFile {
+    fn write_now(&self, position: u64, parts: &[&[u8]]) -> io::Result<usize> {
+        self.must_be(Access::Buffered);
+        let mut taken = 0;
+        for group in parts.chunks(SLICES_MAX) {
+            let slices: Vec<IoSlice<'_>> = group.iter().map(|part| IoSlice::new(part)).collect();
+            let wanted: usize = group.iter().map(|part| part.len()).sum();
+            let at = file_position(position + taken as u64)?;
+            let written = uninterrupted(|| Ok(nix::sys::uio::pwritev(&self.file, &slices, at)?))?;
+            taken += written;
+            if written < wanted {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn write_at(&self, position: u64, bytes: Bytes) -> io::Result<usize> {
+        self.must_be(Access::Buffered);
+        let mut taken = 0;
+        for chunk in bytes.chunks(INLINE_WRITE_BYTES) {
+            if taken > 0 {
+                host::yield_now().await;
+            }
+            let written = uninterrupted(|| self.file.write_at(chunk, position + taken as u64))?;
+            taken += written;
+            if written < chunk.len() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn read_now(&self, position: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut read = 0;
+        while read < into.len() {
+            let got = uninterrupted(|| self.file.read_at(&mut into[read..], position + read as u64))?;
+            if got == 0 {
+                break;
+            }
+            read += got;
+        }
+        Ok(read)
+    }
+
+    async fn read_at(&self, position: u64, bytes: usize) -> io::Result<Bytes> {
+        let left = usize::try_from(self.bytes()?.saturating_sub(position)).unwrap_or(usize::MAX);
+        let bytes = bytes.min(left);
+        if executors::on_shard() {
+            self.read_through_ring(position, bytes).await
+        } else {
+            self.read_inline(position, bytes)
+        }
+    }
+
+    fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize> {
+        self.must_be(Access::DirectSync);
+        uninterrupted(|| self.file.write_at(blocks, position))
+    }
+
+    async fn write_blocks(&self, position: u64, blocks: AlignedBuf) -> io::Result<usize> {
+        self.must_be(Access::DirectSync);
+        if !executors::on_shard() || !self.direct {
+            return self.write_blocks_now(position, blocks.bytes());
+        }
+        match self.ring().await? {
+            RingFile::Direct(file) => file.write_at(blocks.into_dma(), position).await.map_err(plain_error),
+            RingFile::Buffered(_) => self.write_blocks_now(position, blocks.bytes()),
+        }
+    }
+
+    async fn sync_data(&self) -> io::Result<()> {
+        if !executors::on_shard() {
+            return self.file.sync_data();
+        }
+        match self.ring().await? {
+            RingFile::Buffered(file) => file.fdatasync().await.map_err(plain_error),
+            RingFile::Direct(file) => file.fdatasync().await.map_err(plain_error),
+        }
+    }
+
+    async fn truncate(&self, bytes: u64) -> io::Result<()> {
+        let file = Arc::clone(&self.file);
+        executors::blocking(move || file.set_len(bytes)).await
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.metadata().map(|about| about.len())
+    }
+}
+
+fn file_position(position: u64) -> io::Result<i64> {
+    i64::try_from(position).map_err(io::Error::other)
+}
+
+/// Calls again when a signal interrupted the call.
+fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "real_disk/tests.rs"]
+mod tests;

@@ -1,0 +1,4 @@
+//! Decisions: no I/O, clock, async, threads or randomness. Time comes in as `now_ms`.
+
+pub mod producers;
+pub mod window;

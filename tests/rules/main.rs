@@ -1,0 +1,11 @@
+//! The rules of what decides and of what is on disk: against simple models, and at every cut.
+#![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
+
+mod checkpoint;
+mod config;
+mod index;
+mod plain_disk;
+mod sample;
+mod scan;
+mod seal;
+mod segment;
