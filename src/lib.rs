@@ -13,6 +13,7 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+pub mod bench;
 pub mod broker;
 pub mod config;
 pub mod ids;
