@@ -30,8 +30,8 @@
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::ids::{LogId, Offset};
-use super::stored::StoredBatch;
 use crate::runtime::aligned::AlignedBuf;
+use crate::wire::stored::StoredBatch;
 
 /// Bytes of an encoded file header (of each copy), of a group header and of a store slot.
 pub const HEADER_BYTES: usize = 64;
