@@ -185,7 +185,7 @@ impl Packed {
         records: &mut Records,
         bytes_max: usize,
     ) -> Result<bool, WalkError> {
-        let mut budget = bytes_max.max(1);
+        let mut budget = bytes_max.div_ceil(self.stream.weight()).max(1);
         while budget > 0 {
             let input = payload.get(*read..).unwrap_or_default();
             let moved = self.unpack(input, budget)?;
