@@ -22,7 +22,7 @@ use crc_fast::CrcAlgorithm;
 use super::batch::{self, BatchError, BatchHeader, Codec};
 use super::error_code::ErrorCode;
 use super::produce::RecordFault;
-use super::records::{Fault, RecordRules, Step, WalkError, Walked, Walker};
+use super::records::{Fault, Offsets, RecordRules, Step, WalkError, Walked, Walker};
 use super::unpack::Unpacker;
 
 /// First version of Produce that may carry zstd.
@@ -382,6 +382,7 @@ fn record_rules(rules: &TopicRules, now_ms: i64) -> RecordRules {
         key_required: rules.compact,
         timestamps: (!rules.log_append_time).then_some((earliest, latest)),
         unpacked_bytes_max: rules.unpacked_batch_max_bytes,
+        offsets: Offsets::Dense,
     }
 }
 
