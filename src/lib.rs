@@ -13,11 +13,8 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
-<<<<<<< HEAD
 pub mod bench;
-=======
 pub mod config;
->>>>>>> main
 pub mod ids;
 pub mod log;
 pub mod net;

@@ -1,13 +1,10 @@
 //! The command `corelane`.
 
 use clap::Parser;
+use corelane::bench::{self, BenchArgs};
 use corelane::config::args::{Args, BrokerArgs, Command, ConfigCommand};
 use corelane::config::{self, ConfigError};
 use std::process::ExitCode;
-
-/// Arguments of `corelane bench`.
-#[derive(Debug, clap::Args)]
-struct BenchArgs {}
 
 fn main() -> ExitCode {
     let done = match Args::<BenchArgs>::parse().command() {
@@ -19,13 +16,23 @@ fn main() -> ExitCode {
                 Ok(())
             }
         },
-        Command::Bench(_) => Ok(()), // the load generator is not built yet
+        Command::Bench(args) => return measure(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("corelane: {error}");
             ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn measure(args: BenchArgs) -> ExitCode {
+    match bench::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("corelane: {error}");
+            ExitCode::FAILURE
         }
     }
 }
