@@ -300,32 +300,3 @@ fn damaged(path: &Path, how: &str) -> io::Error {
     let sentence = format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
     io::Error::new(io::ErrorKind::InvalidData, sentence)
 }
-
-/// Lets callers in one after another.
-#[derive(Debug, Default)]
-struct Turns {
-    given: Cell<u64>,
-    done: Mark,
-}
-
-impl Turns {
-    async fn mine(&self) -> Turn<'_> {
-        let number = self.given.get();
-        self.given.set(number + 1);
-        let turn = Turn { turns: self, number };
-        self.done.reached(number, || false).await;
-        turn
-    }
-}
-
-/// Ends the turn when dropped.
-struct Turn<'a> {
-    turns: &'a Turns,
-    number: u64,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.turns.done.raise(self.number + 1);
-    }
-}

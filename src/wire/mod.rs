@@ -9,7 +9,7 @@ pub mod fetch;
 pub mod frame;
 pub mod produce;
 pub mod reader;
-mod sink;
+pub(crate) mod sink;
 pub mod stored;
 pub mod topic;
 mod unpack;

@@ -1,0 +1,170 @@
+//! Requests: one file per API key: decode → ask the broker → encode.
+//!
+//! What is not hot is read field by field from the frame (`wire::reader`) and written by one description that first
+//! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
+//! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
+
+pub mod api;
+pub mod api_versions;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
+pub mod describe_log_dirs;
+pub mod describe_topic_partitions;
+pub mod incremental_alter_configs;
+pub mod metadata;
+mod partition_info;
+pub mod response;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+
+pub use api::Api;
+
+use crate::broker::shard::Shard;
+use crate::runtime::disk::Disk;
+use crate::wire::frame;
+use crate::wire::reader::{Reader, WireError};
+
+/// What beginning a request led to; the order of the connection's requests is fixed by then.
+pub enum Begun {
+    /// The answer, a whole frame.
+    Answer(Bytes),
+    /// The answer comes when this is done; `None` for none.
+    Later(Pin<Box<dyn Future<Output = Option<Bytes>>>>),
+    /// No answer is due (produce with acks 0).
+    Nothing,
+    /// The connection is closed; one line for the log.
+    Close(String),
+}
+
+/// A request that is served here: what its header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked.
+    pub api: Api,
+    /// In which version.
+    pub version: i16,
+    /// Number by which the client finds the answer.
+    pub correlation_id: i32,
+    /// Name that the client gives itself.
+    pub client_id: Option<StrBytes>,
+    /// Size of the whole frame, without the length in front.
+    pub frame_bytes: usize,
+}
+
+impl Request {
+    /// True when lengths are compact and structures end in tagged fields.
+    #[must_use]
+    pub fn is_flexible(&self) -> bool {
+        self.api.is_flexible(self.version)
+    }
+
+    /// A place in the body from which its fields are taken.
+    #[must_use]
+    pub fn reader(&self, body: Bytes) -> Reader {
+        Reader::new(body, self.is_flexible())
+    }
+
+    /// Memory that the answer may take, so that no frame costs more than 64 × its size + 1 MiB.
+    #[must_use]
+    pub fn answer_bytes_max(&self) -> usize {
+        self.frame_bytes.saturating_mul(64).saturating_add(1 << 20)
+    }
+}
+
+/// Begins a request: reads the header, and gives the body to the file of its API key.
+pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
+    let frame_bytes = frame.len();
+    let (header, body) = match frame::read_request_header(frame) {
+        Ok(read) => read,
+        Err(error) => return Begun::Close(format!("a request cannot be read: {error}")),
+    };
+    let key = header.api_key as i16;
+    let Some(api) = Api::from_key(key) else {
+        return Begun::Close(format!("{:?} (API key {key}) is not served", header.api_key));
+    };
+    let request = Request {
+        api,
+        version: header.api_version,
+        correlation_id: header.correlation_id,
+        client_id: header.client_id,
+        frame_bytes,
+    };
+    if !api.versions().contains(&request.version) {
+        return refuse_version(&request);
+    }
+    match dispatch(shard, &request, body).await {
+        Ok(begun) => begun,
+        Err(error) => Begun::Close(format!("{api:?} version {} cannot be read: {error}", request.version)),
+    }
+}
+
+/// A version that is not served: ApiVersions has an answer that every client can read, others have none.
+fn refuse_version(request: &Request) -> Begun {
+    match request.api {
+        Api::ApiVersions => Begun::Answer(api_versions::unsupported(request)),
+        api => Begun::Close(format!(
+            "{api:?} version {} is not served (versions {} to {} are)",
+            request.version,
+            api.versions().start(),
+            api.versions().end()
+        )),
+    }
+}
+
+async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
+    let answer = match request.api {
+        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId => {
+            return Ok(Begun::Close(format!("{:?} is not served yet", request.api)));
+        }
+        Api::Metadata => metadata::answer(shard, request, body).await?,
+        Api::ApiVersions => api_versions::answer(request, body)?,
+        Api::CreateTopics => create_topics::answer(shard, request, body).await?,
+        Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
+        Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body)?,
+        Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
+        Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
+        Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
+        Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
+        Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
+    };
+    Ok(Begun::Answer(answer))
+}
+
+/// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.
+///
+/// Units: bytes. Where an answer speaks of what exists (all topics, all configs) it may be larger than this; the budget
+/// is about what clients send.
+#[must_use]
+pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
+    let times = match Api::from_key(api_key) {
+        // Record batches are slices of the frame until they are in the log.
+        Some(Api::Produce) => 1,
+        // Refused by closing once the header is read.
+        None => 1,
+        // Small fields become larger values: a name of one byte takes a pointer, a length and a place in a set.
+        Some(
+            Api::Fetch
+            | Api::ListOffsets
+            | Api::Metadata
+            | Api::ApiVersions
+            | Api::CreateTopics
+            | Api::DeleteTopics
+            | Api::InitProducerId
+            | Api::DescribeConfigs
+            | Api::DescribeLogDirs
+            | Api::CreatePartitions
+            | Api::IncrementalAlterConfigs
+            | Api::DescribeCluster
+            | Api::DescribeTopicPartitions,
+        ) => 32,
+    };
+    frame_bytes.saturating_mul(times)
+}
