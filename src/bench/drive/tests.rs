@@ -118,7 +118,7 @@ fn a_stall_counts_against_the_requests_behind_it() {
         // About 75 requests fell due in the first three quarters of the stall.
         assert!(above(&tally.latency) >= 50, "{} late with {in_flight} in flight", above(&tally.latency));
         // Only those that were on their way felt it as the time between sent and answered.
-        assert!(above(&tally.service) <= 20, "{} slow with {in_flight} in flight", above(&tally.service));
+        assert!(above(&tally.service) <= 40, "{} slow with {in_flight} in flight", above(&tally.service));
         assert_eq!(tally.requests, 150);
     }
 }
