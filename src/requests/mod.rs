@@ -13,9 +13,13 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
+pub mod fetch;
 pub mod incremental_alter_configs;
+pub mod init_producer_id;
+pub mod list_offsets;
 pub mod metadata;
 mod partition_info;
+pub mod produce;
 pub mod response;
 
 use std::future::Future;
@@ -32,16 +36,23 @@ use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
 
-/// What beginning a request led to; the order of the connection's requests is fixed by then.
-pub enum Begun {
-    /// The answer, a whole frame.
+/// How a request ends.
+#[derive(Debug)]
+pub enum Outcome {
+    /// This goes out: one whole frame with its length prefix.
     Answer(Bytes),
-    /// The answer comes when this is done; `None` for none.
-    Later(Pin<Box<dyn Future<Output = Option<Bytes>>>>),
-    /// No answer is due (produce with acks 0).
+    /// Nothing goes out (produce with acks 0).
     Nothing,
-    /// The connection is closed; one line for the log.
+    /// The connection ends, with this line in the log; earlier answers still go out.
     Close(String),
+}
+
+/// A request whose place in the order of requests is fixed.
+pub enum Begun {
+    /// It has ended already.
+    Now(Outcome),
+    /// It ends later; the next request of the connection may begin meanwhile.
+    Later(Pin<Box<dyn Future<Output = Outcome>>>),
 }
 
 /// A request that is served here: what its header says.
@@ -84,11 +95,11 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
     let frame_bytes = frame.len();
     let (header, body) = match frame::read_request_header(frame) {
         Ok(read) => read,
-        Err(error) => return Begun::Close(format!("a request cannot be read: {error}")),
+        Err(error) => return close(format!("a request cannot be read: {error}")),
     };
     let key = header.api_key as i16;
     let Some(api) = Api::from_key(key) else {
-        return Begun::Close(format!("{:?} (API key {key}) is not served", header.api_key));
+        return close(format!("{:?} (API key {key}) is not served", header.api_key));
     };
     let request = Request {
         api,
@@ -102,15 +113,15 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
     }
     match dispatch(shard, &request, body).await {
         Ok(begun) => begun,
-        Err(error) => Begun::Close(format!("{api:?} version {} cannot be read: {error}", request.version)),
+        Err(error) => close(format!("{api:?} version {} cannot be read: {error}", request.version)),
     }
 }
 
 /// A version that is not served: ApiVersions has an answer that every client can read, others have none.
 fn refuse_version(request: &Request) -> Begun {
     match request.api {
-        Api::ApiVersions => Begun::Answer(api_versions::unsupported(request)),
-        api => Begun::Close(format!(
+        Api::ApiVersions => Begun::Now(Outcome::Answer(api_versions::unsupported(request))),
+        api => close(format!(
             "{api:?} version {} is not served (versions {} to {} are)",
             request.version,
             api.versions().start(),
@@ -121,9 +132,10 @@ fn refuse_version(request: &Request) -> Begun {
 
 async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
     let answer = match request.api {
-        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId => {
-            return Ok(Begun::Close(format!("{:?} is not served yet", request.api)));
-        }
+        Api::Produce => return produce::begin(shard, request, body).await,
+        Api::Fetch => return fetch::begin(shard, request, body).await,
+        Api::ListOffsets => list_offsets::answer(shard, request, body).await?,
+        Api::InitProducerId => init_producer_id::answer(shard, request, body).await?,
         Api::Metadata => metadata::answer(shard, request, body).await?,
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
@@ -135,7 +147,11 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
-    Ok(Begun::Answer(answer))
+    Ok(Begun::Now(Outcome::Answer(answer)))
+}
+
+fn close(line: String) -> Begun {
+    Begun::Now(Outcome::Close(line))
 }
 
 /// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.
