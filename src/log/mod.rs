@@ -20,6 +20,7 @@ pub mod partition_log;
 pub mod scan;
 pub mod seal;
 pub mod segment;
+pub mod segment_derived;
 pub mod segment_read;
 pub mod snapshot;
 pub mod store;

@@ -205,11 +205,12 @@ impl<D: Disk> Segment<D> {
         }
         self.load_indexes().await?;
         let position = self.index_floor(offset);
-        if position == 0 || headers.at(position).await?.is_some_and(|batch| batch.base_offset <= offset) {
+        if headers.may_begin(position, offset).await? {
             return Ok(position);
         }
         self.rebuild().await?;
-        Ok(self.index_floor(offset))
+        let position = self.index_floor(offset);
+        Ok(if headers.may_begin(position, offset).await? { position } else { 0 })
     }
 
     fn index_floor(&self, offset: Offset) -> u64 {
@@ -272,6 +273,11 @@ impl<'a, D: Disk> Headers<'a, D> {
         }
         let batch = self.held(position).and_then(|header| BatchFacts::read(header, position));
         Ok(batch.filter(|batch| batch.end_position() <= self.upper))
+    }
+
+    /// True when looking for `offset` may begin at `position`.
+    async fn may_begin(&mut self, position: u64, offset: Offset) -> io::Result<bool> {
+        Ok(position == 0 || self.at(position).await?.is_some_and(|batch| batch.base_offset <= offset))
     }
 
     async fn must_have(&mut self, position: u64) -> io::Result<BatchFacts> {

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod index;
+mod kafka_files;
 mod plain_disk;
 mod sample;
 mod scan;

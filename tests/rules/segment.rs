@@ -9,7 +9,8 @@ use corelane::ids::{LogId, Offset};
 use corelane::log::index::{IndexRules, TimestampOffset};
 use corelane::log::names::Kind;
 use corelane::log::scan::Stop;
-use corelane::log::segment::{Incoming, Known, RollRules, Sealing, Segment};
+use corelane::log::segment::{Incoming, Known, RollRules, Segment};
+use corelane::log::segment_derived::Sealing;
 use corelane::log::segment_read::ReadLimits;
 use proptest::prelude::*;
 

@@ -217,7 +217,8 @@ fn two_threads_lose_nothing() {
     let cpu = startup::choose_cpus(None).unwrap();
     let cpus = [cpu[0], cpu[cpu.len() - 1]];
     let (senders, receivers) = mesh_of::<(bool, u32)>(2, 8);
-    let ends: Arc<Mutex<Vec<_>>> = Arc::new(Mutex::new(receivers.into_iter().map(|r| Some((senders.clone(), r))).collect()));
+    let ends: Arc<Mutex<Vec<_>>> =
+        Arc::new(Mutex::new(receivers.into_iter().map(|r| Some((senders.clone(), r))).collect()));
     drop(senders);
     let shards = executors::start(&cpus, Duration::ZERO, move |shard| {
         let (senders, receiver) = ends.lock().unwrap()[shard.index()].take().unwrap();
