@@ -4,6 +4,7 @@
 mod checkpoint;
 mod index;
 mod kafka_files;
+mod kafka_folder;
 mod plain_disk;
 mod sample;
 mod scan;
