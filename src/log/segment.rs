@@ -5,7 +5,7 @@
 //! ([`Segment::close_handles`]). Segments hold exactly their data: never preallocated, never zero-filled.
 //! The reading side is in `segment_read.rs`, indexes and seal are in `segment_derived.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -74,6 +74,7 @@ pub struct Segment<D: Disk> {
     created_ms: i64,
     pub(super) state: RefCell<State>,
     handle: RefCell<Option<Rc<D::File>>>,
+    used: Cell<bool>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -109,7 +110,16 @@ impl<D: Disk> Segment<D> {
             crc: None,
             cursors: Vec::new(),
         };
-        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle: RefCell::new(None) }
+        Self {
+            disk,
+            folder,
+            base,
+            rules,
+            created_ms,
+            state: RefCell::new(state),
+            handle: RefCell::new(None),
+            used: Cell::new(false),
+        }
     }
 
     /// Offset of the first record, as in the name.
@@ -263,6 +273,17 @@ impl<D: Disk> Segment<D> {
         }
     }
 
+    /// [`Self::close_handles`], unless somebody used the handle since the last call; true when it was closed.
+    ///
+    /// Called on every closed segment from time to time, it keeps the descriptors of those that are read.
+    pub fn close_if_idle(&self) -> bool {
+        let idle = !self.used.replace(false) && self.has_handles();
+        if idle {
+            self.close_handles();
+        }
+        idle
+    }
+
     /// True while a descriptor is held.
     #[must_use]
     pub fn has_handles(&self) -> bool {
@@ -297,6 +318,7 @@ impl<D: Disk> Segment<D> {
     }
 
     pub(super) fn log_file(&self) -> io::Result<Rc<D::File>> {
+        self.used.set(true);
         if let Some(file) = &*self.handle.borrow() {
             return Ok(Rc::clone(file));
         }

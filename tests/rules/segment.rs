@@ -317,6 +317,35 @@ fn handles_and_indexes_come_back_by_themselves() {
     assert!(!segment.has_handles());
     read_everything(&segment, &all);
     assert!(segment.has_handles());
+    assert!(!segment.close_if_idle(), "it was used since");
+    assert!(segment.close_if_idle() && !segment.has_handles(), "it was not");
+    read_everything(&segment, &all);
+}
+
+/// Readers that go on where they stopped, while the segment grows and is cut.
+#[test]
+fn sequential_readers_see_every_batch_once() {
+    let all = plain_samples(0, 60);
+    let (_folder, segment) = written(0, &all[..30]);
+    let read_from = |mut next: Offset, bytes_max: usize| {
+        let mut seen = Vec::new();
+        let limits = ReadLimits { bytes_max, upper: segment.bytes(), first_whole: true };
+        while let Some(chunk) = run(segment.read(next, limits)).unwrap() {
+            assert_eq!(chunk.base_offset, next);
+            seen.extend_from_slice(&chunk.bytes);
+            next = chunk.next_offset;
+        }
+        (next, seen)
+    };
+    for bytes_max in [1, 150, 1000, 1 << 20] {
+        assert_eq!(read_from(Offset(0), bytes_max), (segment.end(), concat(&all[..30])), "{bytes_max}");
+    }
+    run(segment.truncate(concat(&all[..20]).len() as u64, Offset(all[20].base))).unwrap();
+    append(&segment, &samples(all[20].base, &[(vec![9; 4], 1)]));
+    append(&segment, &samples(all[20].base + 4, &vec![(vec![9], 70); 40]));
+    for bytes_max in [1, 150, 1000, 1 << 20] {
+        assert_eq!(read_from(Offset(0), bytes_max).1.len() as u64, segment.bytes(), "{bytes_max}");
+    }
 }
 
 fn shapes() -> impl Strategy<Value = Vec<(Vec<i64>, usize)>> {
