@@ -16,6 +16,7 @@ use super::crc::RunningCrc;
 use super::index::{IndexRules, Indexes, TimestampOffset};
 use super::names::{self, DELETED, Kind};
 use super::scan::{BatchFacts, ScanEnd};
+pub use super::segment_derived::Sealing;
 use crate::ids::Offset;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
 
@@ -332,7 +333,6 @@ impl<D: Disk> Segment<D> {
         state.bytes = position;
         state.end = end;
         state.cursors.clear();
-        state.crc = state.crc.filter(|(covered, _)| *covered <= position);
         if position == 0 {
             state.first_timestamp = None;
         }

@@ -9,8 +9,7 @@ use corelane::ids::{LogId, Offset};
 use corelane::log::index::{IndexRules, TimestampOffset};
 use corelane::log::names::Kind;
 use corelane::log::scan::Stop;
-use corelane::log::segment::{Incoming, Known, RollRules, Segment};
-use corelane::log::segment_derived::Sealing;
+use corelane::log::segment::{Incoming, Known, RollRules, Sealing, Segment};
 use corelane::log::segment_read::ReadLimits;
 use proptest::prelude::*;
 
@@ -157,6 +156,26 @@ fn derived_files_may_be_lost_short_or_wrong() {
                 assert!(&fs::read(path).unwrap() == content, "{} is as it was", path.display());
             }
         }
+    }
+}
+
+/// A time index that ascends and lies: only the seal can tell.
+#[test]
+fn a_seal_tells_a_bent_index_from_a_good_one() {
+    let all = plain_samples(0, 40);
+    let (folder, segment) = written(0, &all);
+    run(segment.seal(SEALING)).unwrap();
+    let path = segment.path(Kind::TimeIndex);
+    let mut bent = fs::read(&path).unwrap();
+    for entry in bent.chunks_exact_mut(12) {
+        let timestamp = i64::from_be_bytes(entry[..8].try_into().unwrap()) - 10;
+        entry[..8].copy_from_slice(&timestamp.to_be_bytes());
+    }
+    fs::write(&path, bent).unwrap();
+    let again = existing(folder.path(), 0, segment.bytes(), segment.end().0);
+    for time in 1000..1040 {
+        let found = run(again.find_by_time(time, Offset(0), again.bytes(), exact(&all, time, 0))).unwrap();
+        assert_eq!(found.map(|found| found.timestamp), Some(time));
     }
 }
 
