@@ -8,6 +8,8 @@ mod config;
 mod frames;
 mod fuzz;
 mod index;
+mod kafka_files;
+mod kafka_folder;
 mod plain_disk;
 mod producers;
 mod records;
