@@ -172,7 +172,11 @@ impl<D: Disk> CatalogLog<D> {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.failed.get() { Err(io::Error::other("a write of the catalog failed; restart the broker")) } else { Ok(()) }
+        if self.failed.get() {
+            Err(io::Error::other("a write of the catalog failed; restart the broker"))
+        } else {
+            Ok(())
+        }
     }
 
     fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -297,7 +301,8 @@ fn take(group: &FoundGroup, records: &mut Vec<CatalogRecord>) {
 }
 
 fn damaged(path: &Path, how: &str) -> io::Error {
-    let sentence = format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
+    let sentence =
+        format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
     io::Error::new(io::ErrorKind::InvalidData, sentence)
 }
 

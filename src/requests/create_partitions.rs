@@ -3,16 +3,13 @@
 //! 2 is flexible; 1 and 3 change nothing that is read here.
 //! Left out: nothing; the timeout is not needed, since partitions are durable and visible when the answer is written.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::partitions::MorePartitions;
 use crate::broker::catalog::{Command, ItemResult};
-use crate::broker::shard::Shard;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -20,11 +17,11 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (topics, validate_only) = read(request, body)?;
     let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     let count = names.len();
-    let results = shard.change_catalog(Command::CreatePartitions { topics, validate_only }).await;
+    let results = cluster.change_catalog(Command::CreatePartitions { topics, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
     Ok(response::frame(request, &Answer(response::first_of_each(names, results))))
 }

@@ -4,18 +4,15 @@
 //! answers partitions, replicas and settings · 7 answers the topic's id.
 //! Left out: nothing; the timeout is not needed, since a topic is durable and visible when the answer is written.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::create::NewTopic;
 use crate::broker::catalog::{Catalog, Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::config::{self, ConfigEntry};
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -23,13 +20,13 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (topics, validate_only) = read(request, body)?;
     let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     let count = names.len();
-    let results = shard.change_catalog(Command::CreateTopics { topics, validate_only }).await;
+    let results = cluster.change_catalog(Command::CreateTopics { topics, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
-    let answer = Answer { items: response::first_of_each(names, results), catalog: &shard.catalog() };
+    let answer = Answer { items: response::first_of_each(names, results), catalog: &cluster.catalog() };
     Ok(response::frame(request, &answer))
 }
 

@@ -6,17 +6,15 @@
 //! Source: apache/kafka `ControllerApis.deleteTopics`; the answers were compared with Apache Kafka 4.4.0.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::{Catalog, Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -43,12 +41,12 @@ impl Item {
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let named = read(request, body)?;
-    let catalog = shard.catalog();
+    let catalog = cluster.catalog();
     let mut items = sort_out(&catalog, named);
     if catalog.config().delete_topics {
-        delete(shard, &mut items).await;
+        delete(cluster, &mut items).await;
     } else {
         refuse_all(&mut items, request.version);
     }
@@ -138,14 +136,14 @@ fn refuse_all(items: &mut [Item], version: i16) {
     }
 }
 
-async fn delete<D: Disk>(shard: &Rc<Shard<D>>, items: &mut [Item]) {
+async fn delete(cluster: &impl Cluster, items: &mut [Item]) {
     let mut found: Vec<&mut Item> = items.iter_mut().filter(|item| item.error.is_none()).collect();
     let ids: Vec<TopicId> = found.iter().map(|item| item.id).collect();
     if ids.is_empty() {
         return;
     }
     let count = ids.len();
-    let results = shard.change_catalog(Command::DeleteTopics { ids }).await;
+    let results = cluster.change_catalog(Command::DeleteTopics { ids }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
     for (item, result) in found.iter_mut().zip(results) {
         item.error = result.error;

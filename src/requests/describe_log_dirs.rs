@@ -4,17 +4,16 @@
 //! Left out: version 5 (cordoned folders). Partitions that do not exist are passed over, as Kafka does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
-use crate::broker::shard::Shard;
 use crate::ids::TopicPartition;
-use crate::runtime::disk::{Disk, Space};
+use crate::runtime::disk::Space;
 use crate::wire::reader::WireError;
 use crate::wire::sink::{Sink, Writer};
 
@@ -25,12 +24,12 @@ type Asked = Option<HashMap<StrBytes, HashSet<i32>>>;
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
     let answer = Answer {
-        folder: shard.config().data_dir.join("kafka").to_string_lossy().into_owned(),
-        topics: select(shard.log_sizes().await, &asked),
-        space: shard.disk_space(),
+        folder: cluster.catalog().config().data_dir.join("kafka").to_string_lossy().into_owned(),
+        topics: select(cluster.log_sizes().await, &asked),
+        space: cluster.disk_space(),
     };
     Ok(response::frame(request, &answer))
 }

@@ -5,18 +5,16 @@
 //! Source: KIP-966; apache/kafka `DescribeTopicPartitionsRequestHandler`; compared with Apache Kafka 4.4.0.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::partition_info::{Leader, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
 use super::response::{self, Body};
 use crate::broker::catalog::{Catalog, Topic, names};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -41,10 +39,10 @@ struct Asked {
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    let catalog = shard.catalog();
-    let leader = Leader { node_id: catalog.node_id(), epoch: shard.leader_epoch() };
+    let catalog = cluster.catalog();
+    let leader = Leader { node_id: catalog.node_id(), epoch: cluster.leader_epoch() };
     let page = if is_refused(&asked) { refuse(&asked.topics) } else { Page::of(&catalog, &asked) };
     Ok(response::frame(request, &Answer { page, leader }))
 }
@@ -108,6 +106,10 @@ impl<'a> Page<'a> {
         }
         let wanted: BTreeSet<&StrBytes> = asked.topics.iter().filter(|name| ***name >= *first).collect();
         for name in wanted {
+            if room == 0 {
+                page.next = Some(Cursor { topic: name.clone(), partition: 0 });
+                break;
+            }
             match catalog.topic(name) {
                 Some(topic) if page.take(topic, asked, &mut room) => {}
                 Some(_) => break,

@@ -3,17 +3,14 @@
 //! 1 is flexible.
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::alter::{Alteration, Change};
 use crate::broker::catalog::{Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::config::Operation;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -21,11 +18,11 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (resources, validate_only) = read(request, body)?;
     let names: Vec<(i8, String)> =
         resources.iter().map(|resource| (resource.resource_type, resource.resource_name.clone())).collect();
-    let results = shard.change_catalog(Command::AlterConfigs { resources, validate_only }).await;
+    let results = cluster.change_catalog(Command::AlterConfigs { resources, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); names.len()]);
     Ok(response::frame(request, &Answer { names, results }))
 }

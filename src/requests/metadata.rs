@@ -10,19 +10,17 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::partition_info::{CLUSTER_OPERATIONS, Leader, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
 use super::response::{self, Body};
 use crate::broker::catalog::{Catalog, Command, Topic, names};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -53,17 +51,17 @@ enum Which {
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    create_missing(shard, &asked).await;
-    let catalog = shard.catalog();
-    let (host, port) = shard.advertised();
+    create_missing(cluster, &asked).await;
+    let catalog = cluster.catalog();
+    let (host, port) = cluster.advertised();
     let answer = Answer {
         catalog: &catalog,
         asked: &asked,
         host: &host,
         port,
-        leader: Leader { node_id: catalog.node_id(), epoch: shard.leader_epoch() },
+        leader: Leader { node_id: catalog.node_id(), epoch: cluster.leader_epoch() },
     };
     Ok(response::frame(request, &answer))
 }
@@ -142,8 +140,8 @@ impl<T: Clone + Eq + Hash> Distinct<T> {
 }
 
 /// Makes the topics that are missing, if client and broker want that; what cannot be made is answered as unknown.
-async fn create_missing<D: Disk>(shard: &Rc<Shard<D>>, asked: &Asked) {
-    let catalog = shard.catalog();
+async fn create_missing(cluster: &impl Cluster, asked: &Asked) {
+    let catalog = cluster.catalog();
     let Which::Names(named) = &asked.topics else { return };
     if !asked.may_create || !catalog.config().auto_create_topics {
         return;
@@ -156,7 +154,7 @@ async fn create_missing<D: Disk>(shard: &Rc<Shard<D>>, asked: &Asked) {
         .collect();
     if !missing.is_empty() {
         // An error here is told by what the catalog holds afterwards.
-        let _ = shard.change_catalog(Command::EnsureTopics { names: missing }).await;
+        let _ = cluster.change_catalog(Command::EnsureTopics { names: missing }).await;
     }
 }
 

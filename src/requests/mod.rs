@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod api_versions;
+pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
@@ -81,15 +82,27 @@ impl Request {
 
 /// Begins a request: reads the header, and gives the body to the file of its API key.
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
-    let frame_bytes = frame.len();
-    let (header, body) = match frame::read_request_header(frame) {
+    let (request, body) = match read(frame) {
         Ok(read) => read,
-        Err(error) => return Begun::Close(format!("a request cannot be read: {error}")),
+        Err(refused) => return refused,
     };
+    match dispatch(shard, &request, body).await {
+        Ok(begun) => begun,
+        Err(error) => Begun::Close(format!("{:?} version {} cannot be read: {error}", request.api, request.version)),
+    }
+}
+
+/// Reads the header of a frame; gives what is asked and the body.
+///
+/// # Errors
+/// What is to be done instead: for a header that cannot be read, a key or a version that is not served.
+pub fn read(frame: Bytes) -> Result<(Request, Bytes), Begun> {
+    let frame_bytes = frame.len();
+    let (header, body) = frame::read_request_header(frame)
+        .map_err(|error| Begun::Close(format!("a request cannot be read: {error}")))?;
     let key = header.api_key as i16;
-    let Some(api) = Api::from_key(key) else {
-        return Begun::Close(format!("{:?} (API key {key}) is not served", header.api_key));
-    };
+    let api = Api::from_key(key)
+        .ok_or_else(|| Begun::Close(format!("{:?} (API key {key}) is not served", header.api_key)))?;
     let request = Request {
         api,
         version: header.api_version,
@@ -97,13 +110,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
         client_id: header.client_id,
         frame_bytes,
     };
-    if !api.versions().contains(&request.version) {
-        return refuse_version(&request);
-    }
-    match dispatch(shard, &request, body).await {
-        Ok(begun) => begun,
-        Err(error) => Begun::Close(format!("{api:?} version {} cannot be read: {error}", request.version)),
-    }
+    if api.versions().contains(&request.version) { Ok((request, body)) } else { Err(refuse_version(&request)) }
 }
 
 /// A version that is not served: ApiVersions has an answer that every client can read, others have none.

@@ -84,8 +84,7 @@ fn run<F: Future>(cpu: usize, spin: Duration, make: impl FnOnce() -> F) -> io::R
 fn open_queues() {
     let executor = glommio::executor();
     let requests = executor.current_task_queue();
-    let background =
-        executor.create_task_queue(Shares::Static(BACKGROUND_SHARES), Latency::NotImportant, "background");
+    let background = executor.create_task_queue(Shares::Static(BACKGROUND_SHARES), Latency::NotImportant, "background");
     QUEUES.set(Some(Queues { requests, background }));
 }
 

@@ -56,7 +56,8 @@ impl Disk for RealDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        let mut entries = fs::read_dir(path)?.map(|entry| entry.and_then(|e| describe(&e))).collect::<io::Result<Vec<_>>>()?;
+        let mut entries =
+            fs::read_dir(path)?.map(|entry| entry.and_then(|e| describe(&e))).collect::<io::Result<Vec<_>>>()?;
         entries.sort();
         Ok(entries)
     }
@@ -264,7 +265,11 @@ impl DiskFile for RealFile {
     async fn read_at(&self, position: u64, bytes: usize) -> io::Result<Bytes> {
         let left = usize::try_from(self.bytes()?.saturating_sub(position)).unwrap_or(usize::MAX);
         let bytes = bytes.min(left);
-        if executors::on_shard() { self.read_through_ring(position, bytes).await } else { self.read_inline(position, bytes) }
+        if executors::on_shard() {
+            self.read_through_ring(position, bytes).await
+        } else {
+            self.read_inline(position, bytes)
+        }
     }
 
     fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize> {

@@ -135,7 +135,8 @@ fn overcommit_allowed(mode: &str) -> Result<(), String> {
     if mode.trim() != "2" {
         return Ok(());
     }
-    Err("sysctl vm.overcommit_memory is 2, with which a hostile request could end the broker: set it to 0 or 1".to_string())
+    Err("sysctl vm.overcommit_memory is 2, with which a hostile request could end the broker: set it to 0 or 1"
+        .to_string())
 }
 
 /// Keeps the kernel from backing the process with huge pages: one written byte of a sparse buffer would cost 2 MiB.
@@ -269,7 +270,10 @@ mod tests {
         let first = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = first.local_addr().unwrap();
         let refused = bind(address).unwrap_err();
-        assert!(refused.contains(&address.to_string()) && refused.contains("another process has this port"), "{refused}");
+        assert!(
+            refused.contains(&address.to_string()) && refused.contains("another process has this port"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp").join(format!("{name}-{}", std::process::id()));
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tmp").join(format!("{name}-{}", std::process::id()));
         let _old = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -31,7 +32,10 @@ fn store(folder: &Path) -> PathBuf {
 }
 
 /// Runs `test` twice: on a shard, and on this thread where every call blocks.
-fn on_and_off_a_shard<F: Future<Output = ()> + 'static>(name: &str, test: impl Fn(PathBuf) -> F + Copy + Send + 'static) {
+fn on_and_off_a_shard<F: Future<Output = ()> + 'static>(
+    name: &str,
+    test: impl Fn(PathBuf) -> F + Copy + Send + 'static,
+) {
     let folder = Folder::new(name);
     let path = folder.0.clone();
     let cpus = startup::choose_cpus(Some(1)).unwrap();
