@@ -5,19 +5,18 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
-use super::messages::{PartitionKey, Records};
+use super::messages::{CheckedBatch, PartitionKey, Records};
 use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
 use crate::ids::{LogId, Offset, TopicPartition};
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
-use crate::log::stored::StoredBatch;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::Mark;
 use crate::state::producers::{Appended, BatchIdentity, Producers, Refusal, Verdict};
-use crate::wire::check::CheckedBatch;
 use crate::wire::error_code::ErrorCode;
+use crate::wire::stored::StoredBatch;
 
 /// Batches up to this size are copied out of the receive buffer, which they would keep alive.
 const COPY_BYTES_MAX: usize = 4 << 10;

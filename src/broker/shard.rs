@@ -1,88 +1,364 @@
-//! The loop of one core. Only what the requests of the catalog need of it stands here so far.
+//! One shard: the partitions of one core, its commit log, and the loop that empties its lane.
+//!
+//! [`Shard::serve`] does the part of an [`Ask`] that must keep the order before it returns; what waits comes as a
+//! future. Work of this shard for itself takes the same way without the lane.
 
-use std::cell::RefCell;
-use std::path::Path;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::broker::catalog::{Catalog, Command, ItemResult, decide};
+use bytes::BytesMut;
+
+use super::catalog::{Catalog, Command, ItemResult};
+use super::catalog_host::CatalogHost;
+use super::messages::{Answer, Ask, Message, PartitionKey};
+use super::partition::Partition;
+use super::placement;
+use super::producer_ids::ProducerIds;
+use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
-use crate::ids::{TopicId, TopicPartition};
+use crate::ids::{Offset, ShardId};
+use crate::log::commit_log::CommitLog;
+use crate::log::layout::Layout;
 use crate::runtime::disk::{Disk, Space};
-use crate::runtime::host;
+use crate::runtime::host::{self, Queue};
+use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
+use crate::runtime::accepted::Accepted;
+use crate::runtime::replies::Replies;
+use crate::runtime::signal::Bell;
 use crate::wire::error_code::ErrorCode;
 
-/// One core and what it owns.
+/// Messages taken from the lane before other tasks run.
+const LANE_BATCH: usize = 256;
+
+/// A future of this shard.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// What [`Shard::serve`] came to.
+pub enum Served {
+    /// The answer.
+    Now(Answer),
+    /// The answer will come.
+    Later(LocalFuture<Answer>),
+}
+
+/// A batch that is on its way to the disk.
+pub(super) struct Undurable<D: Disk> {
+    pub(super) group: u64,
+    pub(super) partition: Rc<Partition<D>>,
+    pub(super) end: Offset,
+}
+
+/// What a shard is made of.
+pub struct ShardParts<D: Disk> {
+    /// Its number.
+    pub id: ShardId,
+    /// Its way to the disk.
+    pub disk: D,
+    /// The settings.
+    pub config: Arc<Config>,
+    /// The host and port that clients are told.
+    pub advertised: (String, i32),
+    /// The data folder.
+    pub layout: Layout,
+    /// The lanes of all shards.
+    pub lanes: LaneSenders<Message>,
+    /// The catalog to begin with.
+    pub catalog: Arc<Catalog>,
+    /// The store's generation, which is the leader epoch.
+    pub leader_epoch: i32,
+    /// The one writer of the catalog, on shard 0.
+    pub catalog_host: Option<CatalogHost<D>>,
+}
+
+/// See the module.
 pub struct Shard<D: Disk> {
-    config: Arc<Config>,
+    pub(super) id: ShardId,
+    pub(super) disk: D,
+    pub(super) layout: Layout,
+    pub(super) partitions: RefCell<HashMap<PartitionKey, Rc<Partition<D>>>>,
+    pub(super) waiters: Waiters,
+    pub(super) commit_log: OnceCell<CommitLog<D>>,
+    pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
+    pub(super) unwritten: RefCell<Vec<Rc<Partition<D>>>>,
+    pub(super) arena: RefCell<BytesMut>,
+    pub(super) tail_order: RefCell<VecDeque<(Rc<Partition<D>>, Offset, usize)>>,
+    pub(super) tail_bytes: Cell<usize>,
+    pub(super) tick: Cell<u64>,
+    pub(super) disk_is_full: Cell<bool>,
+    pub(super) checkpoint_wanted: Bell,
+    pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
+    pub(super) producer_ids: ProducerIds,
+    pub(super) producers_count: Cell<usize>,
     catalog: RefCell<Arc<Catalog>>,
-    disk: D,
+    catalog_host: Option<CatalogHost<D>>,
+    config: Arc<Config>,
+    advertised: (String, i32),
+    leader_epoch: i32,
+    outbox: Rc<Outbox<Message>>,
+    replies: Replies<Answer>,
+    is_stopping: Cell<bool>,
+    working: Cell<usize>,
+    idle: Bell,
 }
 
 impl<D: Disk> Shard<D> {
-    /// A shard with this catalog.
+    /// A shard without partitions; [`super::recovery`] brings them.
     #[must_use]
-    pub fn new(config: Arc<Config>, catalog: Catalog, disk: D) -> Rc<Self> {
-        Rc::new(Self { config, catalog: RefCell::new(Arc::new(catalog)), disk })
+    pub fn new(parts: ShardParts<D>) -> Rc<Self> {
+        Rc::new(Self {
+            id: parts.id,
+            disk: parts.disk,
+            layout: parts.layout,
+            partitions: RefCell::default(),
+            waiters: Waiters::default(),
+            commit_log: OnceCell::new(),
+            undurable: RefCell::default(),
+            unwritten: RefCell::default(),
+            arena: RefCell::default(),
+            tail_order: RefCell::default(),
+            tail_bytes: Cell::default(),
+            tick: Cell::default(),
+            disk_is_full: Cell::default(),
+            checkpoint_wanted: Bell::default(),
+            watches: RefCell::default(),
+            producer_ids: ProducerIds::default(),
+            producers_count: Cell::default(),
+            catalog: RefCell::new(parts.catalog),
+            catalog_host: parts.catalog_host,
+            config: parts.config,
+            advertised: parts.advertised,
+            leader_epoch: parts.leader_epoch,
+            outbox: Outbox::new(parts.lanes),
+            replies: Replies::default(),
+            is_stopping: Cell::default(),
+            working: Cell::default(),
+            idle: Bell::default(),
+        })
     }
 
-    /// The catalog as this shard sees it.
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        u32::try_from(self.outbox.shards()).unwrap_or(1)
+    }
+
+    /// All shards.
+    pub fn all_shards(&self) -> impl Iterator<Item = ShardId> + use<D> {
+        (0..self.shards()).map(ShardId)
+    }
+
+    /// The shared facts as they are now.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.borrow())
     }
 
-    /// The settings that the process was started with.
+    pub(super) fn set_catalog(&self, catalog: Arc<Catalog>) {
+        *self.catalog.borrow_mut() = catalog;
+    }
+
+    /// The broker's settings as they were at the start; dynamic ones are in [`Catalog::config`].
     #[must_use]
     pub fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// Changes the catalog; durable and visible when it returns.
-    ///
-    /// # Errors
-    /// The code for every item, when nothing could be changed.
-    #[expect(clippy::unused_async, reason = "the change is made durable here")]
-    pub async fn change_catalog(&self, command: Command) -> Result<Vec<ItemResult>, ErrorCode> {
-        let decision = decide(&self.catalog(), &command, random_id);
-        *self.catalog.borrow_mut() = Arc::new(decision.next);
-        Ok(decision.results)
-    }
-
-    /// The address that clients are told.
+    /// The host and port that clients are told.
     #[must_use]
     pub fn advertised(&self) -> (String, i32) {
-        (self.config.advertised.host.clone(), i32::from(self.config.advertised.port))
+        self.advertised.clone()
     }
 
-    /// The leader epoch of every partition: the store's generation.
+    /// The store's generation.
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
-        0
+        self.leader_epoch
     }
 
-    /// Bytes on disk of each partition of every shard.
-    #[expect(clippy::unused_async, reason = "other shards are asked here")]
-    pub async fn log_sizes(&self) -> Vec<(TopicPartition, u64)> {
-        let sizes = |topic: &Arc<crate::broker::catalog::Topic>| {
-            let topic = Arc::clone(topic);
-            (0..topic.partition_count())
-                .map(move |partition| (TopicPartition { topic: Arc::clone(&topic.name), partition }, 0))
-        };
-        self.catalog().topics().flat_map(sizes).collect()
-    }
-
-    /// Room on the file system of the data folder.
+    /// The folder that Kafka's tools see as the log dir.
     #[must_use]
-    pub fn disk_space(&self) -> Space {
-        let unknown = Space { total_bytes: 0, free_bytes: 0 };
-        self.disk.space(Path::new(&self.config.data_dir)).unwrap_or(unknown)
+    pub fn log_dir(&self) -> String {
+        self.layout.kafka().display().to_string()
+    }
+
+    /// Room on the disk.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn disk_space(&self) -> std::io::Result<Space> {
+        self.disk.space(self.layout.root())
+    }
+
+    /// The owner of a partition.
+    #[must_use]
+    pub fn owner(&self, key: PartitionKey) -> ShardId {
+        placement::owner(key, self.shards())
+    }
+
+    pub(super) fn owns(&self, key: PartitionKey) -> bool {
+        self.owner(key) == self.id
+    }
+
+    pub(super) fn partition(&self, key: PartitionKey) -> Option<Rc<Partition<D>>> {
+        self.partitions.borrow().get(&key).cloned()
+    }
+
+    pub(super) fn all_partitions(&self) -> Vec<Rc<Partition<D>>> {
+        self.partitions.borrow().values().cloned().collect()
+    }
+
+    pub(super) fn log(&self) -> &CommitLog<D> {
+        match self.commit_log.get() {
+            Some(log) => log,
+            None => panic!("{} is asked before it has recovered", self.id),
+        }
+    }
+
+    pub(super) fn catalog_host(&self) -> Option<&CatalogHost<D>> {
+        self.catalog_host.as_ref()
+    }
+
+    /// True once the process stops: waiting ends early.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.get()
+    }
+
+    /// Waits while a lane is so full that its messages are kept here: connections read nothing meanwhile.
+    pub async fn lanes_have_room(&self) {
+        self.outbox.clear().await;
+    }
+
+    /// Has `target` do something. The order in which this is called is the order in which it is done there.
+    pub fn ask(self: &Rc<Self>, target: ShardId, ask: Ask) -> LocalFuture<Answer> {
+        if target == self.id {
+            return match self.serve(ask) {
+                Served::Now(answer) => Box::pin(std::future::ready(answer)),
+                Served::Later(answer) => answer,
+            };
+        }
+        let (slot, reply) = self.replies.open();
+        self.outbox.send(target, Message::Ask { from: self.id, slot, ask });
+        Box::pin(reply)
+    }
+
+    /// Changes shared facts; durable, and visible on every shard, when this returns.
+    ///
+    /// # Errors
+    /// 56 when the catalog cannot be written.
+    pub async fn change_catalog(self: &Rc<Self>, command: Command) -> Result<Vec<ItemResult>, ErrorCode> {
+        match self.ask(ShardId(0), Ask::Change(Box::new(command))).await {
+            Answer::Changed(results) => results,
+            _ => Err(ErrorCode::UnknownServerError),
+        }
+    }
+
+    /// Empties the lane until every sender is gone.
+    pub async fn receive(
+        self: Rc<Self>,
+        mut lane: LaneReceiver<Message>,
+        on_connection: impl Fn(Accepted),
+    ) {
+        let mut batch = Vec::with_capacity(LANE_BATCH);
+        while lane.next_batch(LANE_BATCH, &mut batch).await {
+            for message in batch.drain(..) {
+                match message {
+                    Message::Connection(accepted) => on_connection(accepted),
+                    Message::Ask { from, slot, ask } => self.serve_for(from, slot, ask),
+                    Message::Answer { slot, answer } => self.replies.complete(slot, answer),
+                    Message::Unwatch { from, watch } => self.unwatch(from, watch),
+                }
+            }
+            self.outbox.retry();
+        }
+    }
+
+    fn serve_for(self: &Rc<Self>, from: ShardId, slot: u32, ask: Ask) {
+        match self.serve(ask) {
+            Served::Now(answer) => self.outbox.push(from, Message::Answer { slot, answer }),
+            Served::Later(answer) => {
+                let outbox = Rc::clone(&self.outbox);
+                host::spawn(Queue::Requests, async move {
+                    let answer = answer.await;
+                    outbox.send(from, Message::Answer { slot, answer });
+                });
+            }
+        }
+    }
+
+    /// Does what can be done at once, and with it fixes the order.
+    pub fn serve(self: &Rc<Self>, ask: Ask) -> Served {
+        let shard = Rc::clone(self);
+        match ask {
+            Ask::Produce(items, level) => self.produce(items, level),
+            Ask::Read(items, limits) => self.read(items, limits),
+            Ask::Watch(items, watch) => self.watch(&items, watch),
+            Ask::Offsets(queries) => {
+                Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
+            }
+            Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
+            Ask::Change(command) => {
+                Served::Later(Box::pin(async move { Answer::Changed(shard.change(*command).await) }))
+            }
+            Ask::Publish(catalog) => {
+                Served::Later(Box::pin(async move {
+                    shard.publish(catalog).await;
+                    Answer::Done
+                }))
+            }
+            Ask::Recover(plan) => {
+                Served::Later(Box::pin(async move { Answer::Recovered(shard.recover(&plan).await) }))
+            }
+            Ask::Serve => {
+                self.start_tasks();
+                Served::Now(Answer::Done)
+            }
+            Ask::Drain => {
+                Served::Later(Box::pin(async move {
+                    shard.drain().await;
+                    Answer::Done
+                }))
+            }
+            Ask::Close => Served::Later(Box::pin(async move { Answer::Closed(shard.close().await) })),
+        }
+    }
+
+    /// Counts a request that must be finished before the shard may stop.
+    pub fn begin_work(self: &Rc<Self>) -> Work<D> {
+        self.working.set(self.working.get() + 1);
+        Work { shard: Rc::clone(self) }
+    }
+
+    /// Takes nothing new, lets nobody wait any more, and waits for what was begun.
+    async fn drain(&self) {
+        self.is_stopping.set(true);
+        self.waiters.wake_all();
+        while self.working.get() > 0 {
+            self.idle.rung().await;
+        }
     }
 }
 
-fn random_id() -> TopicId {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&host::random().to_be_bytes());
-    id[8..].copy_from_slice(&host::random().to_be_bytes());
-    TopicId(id)
+/// A request that is under way.
+pub struct Work<D: Disk> {
+    shard: Rc<Shard<D>>,
+}
+
+impl<D: Disk> Drop for Work<D> {
+    fn drop(&mut self) {
+        self.shard.working.set(self.shard.working.get() - 1);
+        if self.shard.working.get() == 0 {
+            self.shard.idle.ring();
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub use origin::{Dynamic, Origin, Value};
 pub use properties::{Entry, parse as parse_properties};
 pub use show::{markdown, show};
 pub use sources::{ConfigError, Loaded, load};
-pub use topic::{Overrides, TimestampType, TopicSettings, resolve, validate};
+pub use topic::{Overrides, TimestampType, TopicSettings, resolve, settle, validate};
 pub use value::Kind;
 
 use origin::Values;
@@ -149,8 +149,13 @@ impl Config {
     /// The same broker with other changes of IncrementalAlterConfigs on top.
     ///
     /// # Errors
-    /// A sentence: values that contradict each other.
+    /// A sentence: a name or value that is not served, or values that contradict each other.
     pub fn with_dynamic(&self, dynamic: Dynamic) -> Result<Self, String> {
+        for (name, text) in dynamic.all.iter().chain(&dynamic.broker) {
+            let row = table::setting(name).filter(|row| row.dynamic);
+            let row = row.ok_or_else(|| format!("{name} cannot be changed while the broker runs"))?;
+            origin::checked(row, text, Origin::DynamicBroker)?;
+        }
         Self::decide(Values { fixed: self.values.fixed.clone(), dynamic })
     }
 

@@ -115,9 +115,14 @@ fn add_file(values: &mut Values, path: &Path, text: &str) -> Result<Vec<String>,
 fn add_variable(values: &mut Values, variable: &OsString, value: &OsString) -> Result<(), String> {
     let Some(variable) = variable.to_str().filter(|variable| variable.starts_with("CORELANE_")) else { return Ok(()) };
     let origin = Origin::Environment { variable: variable.to_owned() };
-    let value = value.to_str().ok_or_else(|| format!("The value of {variable} ({origin}) is not UTF-8 text."))?;
+    let value = value
+        .to_str()
+        .ok_or_else(|| format!("The environment variable {variable} is not UTF-8 text; correct or unset it."))?;
     let name = names::of_variable(variable).ok_or_else(|| {
-        format!("{variable} ({origin}) names no setting; {}. Correct or unset it.", names::variable_hint(variable))
+        format!(
+            "The environment variable {variable} names no setting; {}. Correct or unset it.",
+            names::variable_hint(variable)
+        )
     })?;
     add(values, name, value, origin)
 }

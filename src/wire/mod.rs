@@ -10,6 +10,7 @@ pub mod frame;
 pub mod produce;
 pub mod reader;
 pub(crate) mod sink;
+pub mod stored;
 pub mod topic;
 mod unpack;
 pub mod varint;

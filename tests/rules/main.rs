@@ -1,5 +1,13 @@
-//! Properties of what decides and of what is on disk, each against a simple model.
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+//! The rules of what decides and of what is on disk: against simple models, and at every cut.
+#![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
 mod catalog;
+mod checkpoint;
+mod config;
+mod index;
+mod plain_disk;
 mod requests;
+mod sample;
+mod scan;
+mod seal;
+mod segment;
