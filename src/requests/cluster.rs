@@ -26,8 +26,8 @@ pub trait Cluster {
     fn leader_epoch(&self) -> i32;
     /// Bytes on disk of each partition of every shard.
     async fn log_sizes(&self) -> Vec<(TopicPartition, u64)>;
-    /// Room on the file system of the data folder.
-    fn disk_space(&self) -> Space;
+    /// Room on the file system of the data folder; none where it cannot be asked.
+    fn disk_space(&self) -> Option<Space>;
 }
 
 impl<D: Disk> Cluster for Rc<Shard<D>> {
@@ -51,7 +51,7 @@ impl<D: Disk> Cluster for Rc<Shard<D>> {
         Shard::log_sizes(self).await
     }
 
-    fn disk_space(&self) -> Space {
-        Shard::disk_space(self)
+    fn disk_space(&self) -> Option<Space> {
+        Shard::disk_space(self).ok()
     }
 }

@@ -17,6 +17,9 @@ use crate::runtime::disk::Space;
 use crate::wire::reader::WireError;
 use crate::wire::sink::{Sink, Writer};
 
+/// What Kafka answers where the file system does not tell its size.
+const UNKNOWN: i64 = -1;
+
 /// Partitions that are asked for, by topic; `None` for all.
 type Asked = Option<HashMap<StrBytes, HashSet<i32>>>;
 
@@ -71,7 +74,7 @@ fn select(sizes: Vec<(TopicPartition, u64)>, asked: &Asked) -> BTreeMap<Arc<str>
 struct Answer {
     folder: String,
     topics: BTreeMap<Arc<str>, Vec<(i32, u64)>>,
-    space: Space,
+    space: Option<Space>,
 }
 
 impl Body for Answer {
@@ -88,8 +91,8 @@ impl Body for Answer {
             write_topic(out, name, partitions);
         }
         if version >= 4 {
-            out.i64(signed(self.space.total_bytes));
-            out.i64(signed(self.space.free_bytes));
+            out.i64(self.space.map_or(UNKNOWN, |space| signed(space.total_bytes)));
+            out.i64(self.space.map_or(UNKNOWN, |space| signed(space.free_bytes)));
         }
         out.no_tagged();
         out.no_tagged();

@@ -129,8 +129,8 @@ impl Cluster for Bare {
         partitions.map(|at| (at, 100)).collect()
     }
 
-    fn disk_space(&self) -> Space {
-        Space { total_bytes: 1000, free_bytes: 400 }
+    fn disk_space(&self) -> Option<Space> {
+        Some(Space { total_bytes: 1000, free_bytes: 400 })
     }
 }
 
