@@ -97,6 +97,11 @@ impl<D: Disk> Shard<D> {
         Ok(())
     }
 
+    /// The full checkpoint that ends recovery: everything is on disk already.
+    pub(super) async fn checkpoint_all(self: &Rc<Self>) -> io::Result<()> {
+        self.checkpoint(true, Duration::ZERO).await
+    }
+
     async fn write_checkpoint(
         &self,
         checkpointer: &Checkpointer,

@@ -70,6 +70,8 @@ pub enum Ask {
     Publish(Arc<Catalog>),
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
+    /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
+    Settle(Arc<RecoveryPlan>),
     /// Begin to serve; answered by [`Answer::Done`].
     Serve,
     /// Take no new work and finish what was taken; answered by [`Answer::Done`].

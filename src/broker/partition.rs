@@ -76,6 +76,8 @@ pub struct Partition<D: Disk> {
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
+    /// First offset that was appended since the start, for Kafka's list of leader epochs.
+    pub first_of_epoch: Cell<Option<Offset>>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
 }
@@ -109,6 +111,7 @@ impl<D: Disk> Partition<D> {
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
+            first_of_epoch: Cell::new(None),
             recovery_point: Cell::new(end),
         }
     }
@@ -248,6 +251,9 @@ impl<D: Disk> Partition<D> {
             Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
+        if self.first_of_epoch.get().is_none() {
+            self.first_of_epoch.set(Some(base_offset));
+        }
         self.is_dirty.set(true);
         Ok(Staged { base_offset, end, log_append_time_ms: batch.log_append_time_ms, stored: Some(stored) })
     }

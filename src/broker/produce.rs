@@ -7,6 +7,7 @@ use super::partition::{Partition, StageContext, Staged};
 use super::shard::{Served, Shard, Undurable};
 use crate::config::Durability;
 use crate::ids::Offset;
+use crate::log::commit_log::CommitLog;
 use crate::log::log_file::LogRecord;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
@@ -37,10 +38,11 @@ impl<D: Disk> Shard<D> {
             return Served::Now(Answer::Produced(waiting.into_iter().map(|one| one.produced).collect()));
         }
         let work = self.begin_work();
+        let log = self.log().clone();
         Served::Later(Box::pin(async move {
             let mut results = Vec::with_capacity(waiting.len());
             for one in waiting {
-                results.push(settle(one, level).await);
+                results.push(settle(&log, one, level).await);
             }
             drop(work);
             Answer::Produced(results)
@@ -201,14 +203,14 @@ impl<D: Disk> Shard<D> {
 }
 
 /// Waits until the batch is as safe as was asked.
-async fn settle<D: Disk>(one: Waiting<D>, level: AckLevel) -> Produced {
+async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -> Produced {
     let Some((partition, end)) = one.wait else { return one.produced };
     let mark = match level {
         AckLevel::None => return one.produced,
         AckLevel::Written => &partition.written,
         AckLevel::Durable => &partition.high_watermark,
     };
-    let gives_up = || partition.is_failed() || partition.is_closed() || partition.is_log_failed();
+    let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
     if mark.reached(super::partition::unsigned(end), gives_up).await {
         return one.produced;
     }

@@ -6,31 +6,37 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 
 use super::catalog::{Catalog, Command, ItemResult};
 use super::catalog_host::CatalogHost;
-use super::messages::{Answer, Ask, Message, PartitionKey};
+use super::checkpointer::Checkpointer;
+use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
 use super::placement;
 use super::producer_ids::ProducerIds;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
-use crate::ids::{Offset, ShardId};
+use crate::ids::{LogId, Offset, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
+use crate::runtime::clock;
 use crate::runtime::disk::{Disk, Space};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
 use crate::runtime::accepted::Accepted;
 use crate::runtime::replies::Replies;
-use crate::runtime::signal::Bell;
+use crate::runtime::signal::{Bell, Sender, once};
 use crate::wire::error_code::ErrorCode;
 
+/// Time between two looks at the disk.
+const EYE_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages taken from the lane before other tasks run.
 const LANE_BATCH: usize = 256;
 
@@ -52,6 +58,9 @@ pub(super) struct Undurable<D: Disk> {
     pub(super) end: Offset,
 }
 
+/// A produce request that waits for room: its batches, what it waits for, and where the answer goes.
+pub(super) type Stalled = (Vec<ProduceItem>, AckLevel, Sender<Answer>);
+
 /// What a shard is made of.
 pub struct ShardParts<D: Disk> {
     /// Its number.
@@ -68,10 +77,6 @@ pub struct ShardParts<D: Disk> {
     pub lanes: LaneSenders<Message>,
     /// The catalog to begin with.
     pub catalog: Arc<Catalog>,
-    /// The store's generation, which is the leader epoch.
-    pub leader_epoch: i32,
-    /// The one writer of the catalog, on shard 0.
-    pub catalog_host: Option<CatalogHost<D>>,
 }
 
 /// See the module.
@@ -92,12 +97,18 @@ pub struct Shard<D: Disk> {
     pub(super) checkpoint_wanted: Bell,
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
-    pub(super) producers_count: Cell<usize>,
+    pub(super) checkpointer: OnceCell<Checkpointer>,
+    /// Produce requests that wait for room in the commit log, in order.
+    pub(super) stalled: RefCell<VecDeque<Stalled>>,
+    /// Partitions that were deleted since the last checkpoint.
+    pub(super) removed: RefCell<Vec<LogId>>,
+    /// Commit log files of earlier generations, until recovery has ended.
+    pub(super) old_files: RefCell<Vec<PathBuf>>,
+    generation: Cell<u64>,
     catalog: RefCell<Arc<Catalog>>,
-    catalog_host: Option<CatalogHost<D>>,
+    catalog_host: OnceCell<CatalogHost<D>>,
     config: Arc<Config>,
     advertised: (String, i32),
-    leader_epoch: i32,
     outbox: Rc<Outbox<Message>>,
     replies: Replies<Answer>,
     is_stopping: Cell<bool>,
@@ -126,12 +137,15 @@ impl<D: Disk> Shard<D> {
             checkpoint_wanted: Bell::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
-            producers_count: Cell::default(),
+            checkpointer: OnceCell::new(),
+            stalled: RefCell::default(),
+            removed: RefCell::default(),
+            old_files: RefCell::default(),
+            generation: Cell::default(),
             catalog: RefCell::new(parts.catalog),
-            catalog_host: parts.catalog_host,
+            catalog_host: OnceCell::new(),
             config: parts.config,
             advertised: parts.advertised,
-            leader_epoch: parts.leader_epoch,
             outbox: Outbox::new(parts.lanes),
             replies: Replies::default(),
             is_stopping: Cell::default(),
@@ -179,10 +193,26 @@ impl<D: Disk> Shard<D> {
         self.advertised.clone()
     }
 
-    /// The store's generation.
+    /// The store's generation as it goes on the wire.
     #[must_use]
     pub fn leader_epoch(&self) -> i32 {
-        self.leader_epoch
+        i32::try_from(self.generation.get()).unwrap_or(i32::MAX)
+    }
+
+    /// One more with each start of the data folder.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.get()
+    }
+
+    pub(super) fn begin_generation(&self, generation: u64) {
+        self.generation.set(generation);
+    }
+
+    /// Makes this shard the writer of the catalog.
+    pub fn host_catalog(&self, host: CatalogHost<D>) {
+        // Set once: shard 0 opens the data folder once.
+        let _first = self.catalog_host.set(host);
     }
 
     /// The folder that Kafka's tools see as the log dir.
@@ -191,12 +221,22 @@ impl<D: Disk> Shard<D> {
         self.layout.kafka().display().to_string()
     }
 
-    /// Room on the disk.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub fn disk_space(&self) -> std::io::Result<Space> {
-        self.disk.space(self.layout.root())
+    /// Room on the disk; zeros when it does not say.
+    #[must_use]
+    pub fn disk_space(&self) -> Space {
+        self.disk.space(self.layout.root()).unwrap_or(Space { total_bytes: 0, free_bytes: 0 })
+    }
+
+    /// Bytes on disk of each partition of every shard.
+    pub async fn log_sizes(self: &Rc<Self>) -> Vec<(TopicPartition, u64)> {
+        let asked: Vec<_> = self.all_shards().map(|shard| self.ask(shard, Ask::Sizes)).collect();
+        let mut sizes = Vec::new();
+        for answer in asked {
+            if let Answer::Sizes(some) = answer.await {
+                sizes.extend(some);
+            }
+        }
+        sizes
     }
 
     /// The owner of a partition.
@@ -225,7 +265,7 @@ impl<D: Disk> Shard<D> {
     }
 
     pub(super) fn catalog_host(&self) -> Option<&CatalogHost<D>> {
-        self.catalog_host.as_ref()
+        self.catalog_host.get()
     }
 
     /// True once the process stops: waiting ends early.
@@ -307,29 +347,72 @@ impl<D: Disk> Shard<D> {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
-            Ask::Change(command) => {
-                Served::Later(Box::pin(async move { Answer::Changed(shard.change(*command).await) }))
+            Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
+            Ask::Publish(catalog) => to_its_end(async move {
+                shard.publish(catalog).await;
+                Answer::Done
+            }),
+            Ask::Recover(plan) => to_its_end(async move { Answer::Recovered(shard.recover(&plan).await) }),
+            Ask::Settle(plan) => to_its_end(async move { Answer::Recovered(shard.settle(&plan).await) }),
+            Ask::Serve => to_its_end(async move {
+                shard.start_tasks();
+                shard.adopt_old_files().await;
+                Answer::Done
+            }),
+            Ask::Drain => to_its_end(async move {
+                shard.drain().await;
+                Answer::Done
+            }),
+            Ask::Close => to_its_end(async move { Answer::Closed(shard.close().await) }),
+        }
+    }
+
+    /// The tasks that run as long as the shard: waiting fetches, commits, checkpoints, a look at the disk.
+    fn start_tasks(self: &Rc<Self>) {
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move { shard.waiters.run().await });
+        let (before, after, end) = (Rc::clone(self), Rc::clone(self), Rc::clone(self));
+        let log = self.log().clone();
+        host::spawn(Queue::Requests, async move {
+            log.run(move || before.write_segments(), move |group| after.note_durable(group)).await;
+            end.note_failed();
+        });
+        host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
+        host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
+    }
+
+    /// Looks at the disk each second, and at what has expired.
+    async fn keep_an_eye(self: Rc<Self>) {
+        let mut next_expiry = clock::monotonic();
+        while !self.is_stopping() {
+            self.look_at_disk();
+            if clock::monotonic() >= next_expiry {
+                self.expire_producers();
+                next_expiry += Duration::from_millis(self.config.producer_id_expiration_check_interval_ms);
             }
-            Ask::Publish(catalog) => {
-                Served::Later(Box::pin(async move {
-                    shard.publish(catalog).await;
-                    Answer::Done
-                }))
+            clock::sleep(EYE_INTERVAL).await;
+        }
+    }
+
+    /// A full disk is refused before anything is staged, and heals by itself with some room to spare (storage.md §8).
+    fn look_at_disk(&self) {
+        let Ok(space) = self.disk.space(self.layout.root()) else { return };
+        let least = (space.total_bytes / 50).min(1 << 30);
+        let was_full = self.disk_is_full.get();
+        let is_full = space.free_bytes < if was_full { least + least / 4 } else { least };
+        if is_full != was_full {
+            self.disk_is_full.set(is_full);
+            let word = if is_full { "is full: new records are refused" } else { "has room again" };
+            tracing::warn!("the disk of {} {word} ({} bytes free)", self.layout.root().display(), space.free_bytes);
+        }
+    }
+
+    fn expire_producers(&self) {
+        let (now_ms, expiration_ms) = (clock::now_ms(), self.catalog().config().producer_id_expiration_ms);
+        for partition in self.all_partitions() {
+            if partition.producers.borrow_mut().expire(now_ms, expiration_ms) > 0 {
+                partition.mark_dirty();
             }
-            Ask::Recover(plan) => {
-                Served::Later(Box::pin(async move { Answer::Recovered(shard.recover(&plan).await) }))
-            }
-            Ask::Serve => {
-                self.start_tasks();
-                Served::Now(Answer::Done)
-            }
-            Ask::Drain => {
-                Served::Later(Box::pin(async move {
-                    shard.drain().await;
-                    Answer::Done
-                }))
-            }
-            Ask::Close => Served::Later(Box::pin(async move { Answer::Closed(shard.close().await) })),
         }
     }
 
@@ -347,6 +430,18 @@ impl<D: Disk> Shard<D> {
             self.idle.rung().await;
         }
     }
+}
+
+/// Runs `task` whether or not anybody waits for its answer: what it has begun must not be left half done.
+fn to_its_end(task: impl Future<Output = Answer> + 'static) -> Served {
+    let (sender, receiver) = once();
+    host::spawn(Queue::Requests, async move { sender.send(task.await) });
+    Served::Later(Box::pin(async move {
+        match receiver.await {
+            Some(answer) => answer,
+            None => unreachable!("the task runs to its end"),
+        }
+    }))
 }
 
 /// A request that is under way.

@@ -33,7 +33,7 @@ use crate::runtime::aligned::AlignedBuf;
 use crate::runtime::clock;
 use crate::runtime::disk::{Access, Create, Disk};
 use crate::runtime::host;
-use crate::runtime::signal::Mark;
+use crate::runtime::signal::Turns;
 
 /// Size of each file at first, in bytes: room for some ten thousand topics.
 const FILE_BYTES: u64 = 2 * MIB;

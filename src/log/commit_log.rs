@@ -320,6 +320,12 @@ impl<D: Disk> CommitLog<D> {
         self.shared.failure.borrow().clone()
     }
 
+    /// The newest group number that nothing can join any more: all its records were pushed before now.
+    #[must_use]
+    pub fn last_closed_sequence(&self) -> u64 {
+        self.shared.queue.borrow().last_closed_sequence()
+    }
+
     /// Number of the group that the last record pushed is in; 0 before the first.
     #[must_use]
     pub fn last_sequence(&self) -> u64 {

@@ -133,6 +133,12 @@ impl GroupQueue {
         self.last_sequence
     }
 
+    /// The newest number that no record can join any more.
+    #[must_use]
+    pub fn last_closed_sequence(&self) -> u64 {
+        if self.groups.is_empty() { self.last_sequence } else { self.last_sequence - 1 }
+    }
+
     /// Bytes on disk that everything that waits will take.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {

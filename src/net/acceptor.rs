@@ -6,64 +6,21 @@
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use crate::ids::ShardId;
+use crate::runtime::accepted::{Accepted, Counts};
 use crate::runtime::{clock, net};
 
 /// How long accepting pauses when the kernel has nothing left to give.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Least time between two lines about the same trouble.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-
-/// A connection on its way to its shard.
-pub struct Accepted {
-    /// The connected socket.
-    pub socket: OwnedFd,
-    /// Address of the client.
-    pub peer: SocketAddr,
-    /// Its place in the counts; to be dropped when the connection has ended.
-    pub permit: Permit,
-}
-
-struct Counts {
-    max: usize,
-    all: AtomicUsize,
-    of_shard: Vec<AtomicUsize>,
-}
-
-/// One counted connection.
-pub struct Permit {
-    counts: Arc<Counts>,
-    shard: ShardId,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.counts.of_shard[self.shard.index()].fetch_sub(1, Ordering::Relaxed);
-        self.counts.all.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Counts {
-    /// A place on the shard with the fewest connections; none when there are `max` already.
-    fn permit(self: &Arc<Self>) -> Option<Permit> {
-        if self.all.fetch_add(1, Ordering::Relaxed) >= self.max {
-            self.all.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let fewest = (0_u32..).zip(&self.of_shard).min_by_key(|(_, count)| count.load(Ordering::Relaxed));
-        let shard = ShardId(fewest.map_or(0, |(shard, _)| shard));
-        self.of_shard[shard.index()].fetch_add(1, Ordering::Relaxed);
-        Some(Permit { counts: Arc::clone(self), shard })
-    }
-}
 
 /// The running acceptor.
 pub struct Acceptor {
@@ -86,11 +43,7 @@ impl Acceptor {
         hand_over: impl FnMut(ShardId, Accepted) + Send + 'static,
     ) -> io::Result<Self> {
         let listener = Arc::new(listener);
-        let counts = Arc::new(Counts {
-            max: connections_max,
-            all: AtomicUsize::new(0),
-            of_shard: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        });
+        let counts = Counts::new(connections_max, shards);
         let stopping = Arc::new(AtomicBool::new(false));
         let task = Task {
             listener: Arc::clone(&listener),
@@ -107,7 +60,7 @@ impl Acceptor {
     /// Connections that are open or on their way.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.counts.all.load(Ordering::Relaxed)
+        self.counts.all()
     }
 
     /// Stops listening; returns when no more connection will be handed over.
@@ -145,12 +98,12 @@ impl<H: FnMut(ShardId, Accepted)> Task<H> {
     fn take(&mut self, socket: TcpStream, peer: SocketAddr) {
         let Some(permit) = self.counts.permit() else {
             net::refuse(&socket);
-            let max = self.counts.max;
+            let max = self.counts.max();
             self.line(&format!("refused a connection of {peer}: {max} are open, as many as max.connections allows"));
             return;
         };
         if net::prepare(&socket).is_ok() {
-            (self.hand_over)(permit.shard, Accepted { socket: socket.into(), peer, permit });
+            (self.hand_over)(permit.shard(), Accepted { socket: socket.into(), peer, permit });
         }
     }
 
@@ -198,7 +151,7 @@ mod tests {
     #[test]
     fn a_connection_for_which_no_descriptor_is_left_is_closed_at_once() {
         let listener = Arc::new(net::listen("127.0.0.1:0".parse().unwrap()).unwrap());
-        let counts = Arc::new(Counts { max: 1, all: AtomicUsize::new(0), of_shard: vec![AtomicUsize::new(0)] });
+        let counts = Counts::new(1, 1);
         let mut task = Task {
             listener: Arc::clone(&listener),
             counts,
@@ -213,17 +166,4 @@ mod tests {
         assert!(task.reserve.is_some());
     }
 
-    #[test]
-    fn connections_go_where_the_fewest_are_and_never_beyond_the_limit() {
-        let of_shard = (0..3).map(|_| AtomicUsize::new(0)).collect();
-        let counts = Arc::new(Counts { max: 7, all: AtomicUsize::new(0), of_shard });
-        let mut permits: Vec<Permit> = (0..7).map(|_| counts.permit().unwrap()).collect();
-        let shards: Vec<u32> = permits.iter().map(|permit| permit.shard.0).collect();
-        assert_eq!(shards, [0, 1, 2, 0, 1, 2, 0]);
-        assert!(counts.permit().is_none());
-        permits.remove(2);
-        assert_eq!(counts.permit().map(|permit| permit.shard), Some(ShardId(2)));
-        drop(permits);
-        assert_eq!(counts.all.load(Ordering::Relaxed), 0);
-    }
 }

@@ -10,11 +10,11 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::acceptor::Accepted;
 use super::connections::{Charge, Connections, Watch};
 use super::frames::{Frames, NoFrame};
 use super::queue::{Queue, Ready};
 use super::{Begun, ConnectionInfo, Outcome, Service};
+use crate::runtime::accepted::Accepted;
 use crate::runtime::host;
 use crate::runtime::net::Stream;
 

@@ -22,12 +22,14 @@ pub trait Cluster {
     async fn change_catalog(&self, command: Command) -> Result<Vec<ItemResult>, ErrorCode>;
     /// Host and port that clients are told.
     fn advertised(&self) -> (String, i32);
+    /// The folder that Kafka's tools see as the log dir.
+    fn log_dir(&self) -> String;
     /// Leader epoch of every partition.
     fn leader_epoch(&self) -> i32;
     /// Bytes on disk of each partition of every shard.
     async fn log_sizes(&self) -> Vec<(TopicPartition, u64)>;
-    /// Room on the file system of the data folder; none where it cannot be asked.
-    fn disk_space(&self) -> Option<Space>;
+    /// Room on the file system of the data folder; zeros where it does not say.
+    fn disk_space(&self) -> Space;
 }
 
 impl<D: Disk> Cluster for Rc<Shard<D>> {
@@ -43,6 +45,10 @@ impl<D: Disk> Cluster for Rc<Shard<D>> {
         Shard::advertised(self)
     }
 
+    fn log_dir(&self) -> String {
+        Shard::log_dir(self)
+    }
+
     fn leader_epoch(&self) -> i32 {
         Shard::leader_epoch(self)
     }
@@ -51,7 +57,7 @@ impl<D: Disk> Cluster for Rc<Shard<D>> {
         Shard::log_sizes(self).await
     }
 
-    fn disk_space(&self) -> Option<Space> {
-        Shard::disk_space(self).ok()
+    fn disk_space(&self) -> Space {
+        Shard::disk_space(self)
     }
 }

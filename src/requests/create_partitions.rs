@@ -3,6 +3,8 @@
 //! 2 is flexible; 1 and 3 change nothing that is read here.
 //! Left out: nothing; the timeout is not needed, since partitions are durable and visible when the answer is written.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::Request;
@@ -19,7 +21,7 @@ use crate::wire::sink::{Sink, Writer};
 /// Where the bytes are not the request.
 pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (topics, validate_only) = read(request, body)?;
-    let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+    let names: Vec<Arc<str>> = topics.iter().map(|topic| Arc::clone(&topic.name)).collect();
     let count = names.len();
     let results = cluster.change_catalog(Command::CreatePartitions { topics, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
@@ -36,7 +38,7 @@ fn read(request: &Request, body: Bytes) -> Result<(Vec<MorePartitions>, bool), W
 }
 
 fn read_topic(reader: &mut Reader) -> Result<MorePartitions, WireError> {
-    let name = reader.text("a topic's name")?.to_string();
+    let name = Arc::from(&*reader.text("a topic's name")?);
     let count = reader.i32("a topic's count")?;
     let assignments = reader.nullable_array_of("the assignments", 1, |reader| {
         let brokers = reader.array_of("an assignment's brokers", 4, |reader| reader.i32("a broker"))?;
@@ -47,7 +49,7 @@ fn read_topic(reader: &mut Reader) -> Result<MorePartitions, WireError> {
     Ok(MorePartitions { name, count, assignments })
 }
 
-struct Answer(Vec<(String, ItemResult)>);
+struct Answer(Vec<(Arc<str>, ItemResult)>);
 
 impl Body for Answer {
     fn write<S: Sink>(&self, out: &mut Writer<'_, S>, _version: i16) {

@@ -73,10 +73,11 @@ impl Request {
         Reader::new(body, self.is_flexible())
     }
 
-    /// Memory that the answer may take, so that no frame costs more than 64 × its size + 1 MiB.
+    /// Memory that the answer may take where it could be much larger than the request: with what reading the request
+    /// takes it stays within 64 × the frame + 1 MiB.
     #[must_use]
     pub fn answer_bytes_max(&self) -> usize {
-        self.frame_bytes.saturating_mul(64).saturating_add(1 << 20)
+        self.frame_bytes.saturating_mul(48).saturating_add(768 << 10)
     }
 }
 

@@ -58,7 +58,7 @@ impl Live {
 }
 
 fn topic(name: &str, partitions: i32, replication_factor: i16) -> NewTopic {
-    NewTopic { name: name.to_owned(), partitions, replication_factor, ..NewTopic::default() }
+    NewTopic { name: Arc::from(name), partitions, replication_factor, ..NewTopic::default() }
 }
 
 fn create(topics: Vec<NewTopic>) -> Command {
@@ -70,12 +70,12 @@ fn change(name: &str, operation: Operation, value: Option<&str>) -> Change {
 }
 
 fn alter(resource_type: i8, name: &str, changes: Vec<Change>) -> Command {
-    let resources = vec![Alteration { resource_type, resource_name: name.to_owned(), changes }];
+    let resources = vec![Alteration { resource_type, resource_name: Arc::from(name), changes }];
     Command::AlterConfigs { resources, validate_only: false }
 }
 
 fn more(name: &str, count: i32, assignments: Option<Vec<Vec<i32>>>) -> Command {
-    let topics = vec![MorePartitions { name: name.to_owned(), count, assignments }];
+    let topics = vec![MorePartitions { name: Arc::from(name), count, assignments }];
     Command::CreatePartitions { topics, validate_only: false }
 }
 
@@ -279,7 +279,7 @@ fn a_resource_may_appear_once_per_request() {
     live.run(&create(vec![topic("dc", 1, 1)]));
     let one = |value: &str| Alteration {
         resource_type: TOPIC,
-        resource_name: "dc".to_owned(),
+        resource_name: Arc::from("dc"),
         changes: vec![change("retention.ms", Operation::Set, Some(value))],
     };
     let results = live.run(&Command::AlterConfigs { resources: vec![one("1"), one("2")], validate_only: false });
@@ -320,7 +320,7 @@ fn a_setting() -> impl Strategy<Value = (String, String)> {
 fn a_new_topic() -> impl Strategy<Value = NewTopic> {
     (a_name(), -1..4_i32, -1..3_i16, prop::option::of(a_setting())).prop_map(|(name, partitions, factor, setting)| {
         let configs = setting.into_iter().map(|(name, value)| (name, Some(value))).collect();
-        NewTopic { name, partitions, replication_factor: factor, assignments: vec![], configs }
+        NewTopic { name: Arc::from(name), partitions, replication_factor: factor, assignments: vec![], configs }
     })
 }
 
@@ -333,7 +333,7 @@ fn an_alteration() -> impl Strategy<Value = Alteration> {
     (resource, a_setting(), operation).prop_map(|((resource_type, resource_name), (name, value), operation)| {
         let name = if resource_type == BROKER { format!("log.{name}") } else { name };
         let changes = vec![Change { name, operation: Some(operation), value: Some(value) }];
-        Alteration { resource_type, resource_name, changes }
+        Alteration { resource_type, resource_name: Arc::from(resource_name), changes }
     })
 }
 
@@ -350,7 +350,7 @@ fn a_step() -> impl Strategy<Value = Step> {
             .prop_map(|(topics, validate_only)| Command::CreateTopics { topics, validate_only }),
         prop::collection::vec(a_name(), 1..4).prop_map(|names| Command::EnsureTopics { names }),
         (a_name(), 0..9, any::<bool>()).prop_map(|(name, count, validate_only)| {
-            let topics = vec![MorePartitions { name, count, assignments: None }];
+            let topics = vec![MorePartitions { name: Arc::from(name), count, assignments: None }];
             Command::CreatePartitions { topics, validate_only }
         }),
         (prop::collection::vec(an_alteration(), 1..4), any::<bool>())

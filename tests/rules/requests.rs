@@ -44,7 +44,7 @@ impl Bare {
     }
 
     fn new() -> Self {
-        Self::with(&[("num.partitions", "3"), ("log.dirs", "/data")])
+        Self::with(&[("num.partitions", "3")])
     }
 
     fn create(&self, topics: &[(&str, i32)]) {
@@ -117,6 +117,10 @@ impl Cluster for Bare {
         ("broker.example".to_owned(), 9092)
     }
 
+    fn log_dir(&self) -> String {
+        "/data/kafka".to_owned()
+    }
+
     fn leader_epoch(&self) -> i32 {
         5
     }
@@ -129,8 +133,8 @@ impl Cluster for Bare {
         partitions.map(|at| (at, 100)).collect()
     }
 
-    fn disk_space(&self) -> Option<Space> {
-        Some(Space { total_bytes: 1000, free_bytes: 400 })
+    fn disk_space(&self) -> Space {
+        Space { total_bytes: 1000, free_bytes: 400 }
     }
 }
 
