@@ -6,7 +6,7 @@ use super::messages::{Answer, Fetched, PartitionKey, ReadItem, ReadLimits, Recor
 use super::partition::Partition;
 use super::shard::{Served, Shard};
 use crate::ids::{Offset, ShardId};
-use crate::log::segment::ReadLimits as FileLimits;
+use crate::log::segment_read::ReadLimits as FileLimits;
 use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::fetch::RecordPart;

@@ -3,8 +3,8 @@
 //! 1 has sources and synonyms · 3 types and documentation · 4 is flexible.
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 //!
-//! Memory: settings are written one resource at a time; a request whose answer would be larger than 48 × its size +
-//! 768 KiB gets INVALID_REQUEST for the resources that no longer fit.
+//! Memory: settings are written one resource at a time; a request whose answer would be larger than 40 × its size +
+//! 768 KiB, or than 16 MiB, gets INVALID_REQUEST for the resources that no longer fit.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -101,8 +101,7 @@ impl Answer<'_> {
             BROKER => self.describe_broker(&resource.name)?,
             _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
         };
-        let wanted =
-            |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
+        let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
         Ok(entries.into_iter().filter(wanted).collect())
     }
 

@@ -4,7 +4,6 @@
 //!
 //! Source: KIP-966; apache/kafka `DescribeTopicPartitionsRequestHandler`; compared with Apache Kafka 4.4.0.
 
-
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 

@@ -73,11 +73,11 @@ impl Request {
         Reader::new(body, self.is_flexible())
     }
 
-    /// Memory that the answer may take where it could be much larger than the request: with what reading the request
-    /// takes it stays within 64 × the frame + 1 MiB.
+    /// Bytes that the answer may take where it could be much larger than the request. With what reading the request takes
+    /// it stays within 64 × the frame + 1 MiB; beyond 16 MiB it would hold the core for too long.
     #[must_use]
     pub fn answer_bytes_max(&self) -> usize {
-        self.frame_bytes.saturating_mul(48).saturating_add(768 << 10)
+        self.frame_bytes.saturating_mul(40).saturating_add(768 << 10).min(16 << 20)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules of what decides and of what is on disk: against simple models, and at every cut.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+mod bare;
 mod batch;
 mod catalog;
 mod checkpoint;
