@@ -21,5 +21,6 @@ pub mod log;
 pub mod net;
 pub mod requests;
 pub mod runtime;
+pub mod server;
 pub mod state;
 pub mod wire;

@@ -1,13 +1,19 @@
 //! The command `corelane`.
 
-use clap::Parser;
-use corelane::config::args::{Args, BrokerArgs, Command, ConfigCommand};
-use corelane::config::{self, ConfigError};
 use std::process::ExitCode;
 
-/// Arguments of `corelane bench`.
-#[derive(Debug, clap::Args)]
-struct BenchArgs {}
+use clap::Parser;
+use corelane::bench::{self, BenchArgs};
+use corelane::config::args::{Args, BrokerArgs, Command, ConfigCommand};
+use corelane::config::{self, ConfigError};
+use corelane::runtime::alloc::LazyAlloc;
+use corelane::server;
+
+#[global_allocator]
+static ALLOCATOR: LazyAlloc = LazyAlloc;
+
+/// Exit status when the broker or a tool fails; wrong arguments have clap's own, 2.
+const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
     let done = match Args::<BenchArgs>::parse().command() {
@@ -19,30 +25,35 @@ fn main() -> ExitCode {
                 Ok(())
             }
         },
-        Command::Bench(_) => Ok(()), // the load generator is not built yet
+        Command::Bench(args) => bench::run(args).map_err(failed),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("corelane: {error}");
-            ExitCode::from(error.exit_status())
+        Err((sentence, status)) => {
+            eprintln!("corelane: {sentence}");
+            ExitCode::from(status)
         }
     }
 }
 
-fn serve(args: &BrokerArgs) -> Result<(), ConfigError> {
-    let loaded = config::load(args)?;
-    for warning in &loaded.warnings {
-        eprintln!("corelane: warning: {warning}");
-    }
+fn serve(args: &BrokerArgs) -> Result<(), (String, u8)> {
+    let config = load(args)?;
+    server::run(config).map_err(failed)
+}
+
+fn show(args: &BrokerArgs) -> Result<(), (String, u8)> {
+    print!("{}", config::show(&load(args)?));
     Ok(())
 }
 
-fn show(args: &BrokerArgs) -> Result<(), ConfigError> {
-    let loaded = config::load(args)?;
+fn load(args: &BrokerArgs) -> Result<config::Config, (String, u8)> {
+    let loaded = config::load(args).map_err(|error: ConfigError| (error.to_string(), error.exit_status()))?;
     for warning in &loaded.warnings {
         eprintln!("corelane: warning: {warning}");
     }
-    print!("{}", config::show(&loaded.config));
-    Ok(())
+    Ok(loaded.config)
+}
+
+fn failed(sentence: String) -> (String, u8) {
+    (sentence, FAILED)
 }

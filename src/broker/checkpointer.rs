@@ -78,7 +78,10 @@ impl<D: Disk> Shard<D> {
             let is_dirty = partition.take_dirty();
             if is_dirty || is_full {
                 match self.flush_partition(&partition, is_full).await {
-                    Ok(part) => parts.push(part),
+                    Ok(part) => {
+                        parts.push(part);
+                        self.note_progress();
+                    }
                     Err(error) => {
                         partition.mark_dirty();
                         partition.fail(&error);
@@ -226,6 +229,7 @@ impl<D: Disk> Shard<D> {
         let mut closed = Vec::new();
         for partition in self.all_partitions() {
             self.close_partition(&partition).await.map_err(in_a_sentence)?;
+            self.note_progress();
             closed.push((partition.name.clone(), partition.recovery_point.get(), partition.log_start()));
         }
         self.log().stop();

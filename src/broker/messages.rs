@@ -34,6 +34,10 @@ pub enum Message {
         /// The answer.
         answer: Answer,
     },
+    /// A signal came (to shard 0 alone).
+    Stop,
+    /// Everything is done: the shard's loop ends.
+    Leave,
     /// The asker does not wait any more.
     Unwatch {
         /// Who asked.

@@ -34,7 +34,7 @@ use crate::state::producers::{Appended, BatchIdentity, ProducerState, Producers}
 use crate::state::window::Remembered;
 
 /// log2 of the block size of the commit log.
-const BLOCK_LOG2: u16 = 12;
+pub const BLOCK_LOG2: u16 = 12;
 /// Files of an earlier life of the log that are kept for reuse.
 const OLD_FILES_KEPT: usize = 2;
 

@@ -10,20 +10,21 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::catalog::{Catalog, Command, ItemResult};
+use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
 use super::placement;
-use super::producer_ids::ProducerIds;
+use super::producer_ids::{self, ProducerIds};
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
-use crate::ids::{LogId, Offset, ShardId, TopicPartition};
+use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
 use crate::runtime::clock;
@@ -32,8 +33,9 @@ use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
 use crate::runtime::accepted::Accepted;
 use crate::runtime::replies::Replies;
-use crate::runtime::signal::{Bell, Sender, once};
+use crate::runtime::signal::{Bell, Receiver, Sender, once};
 use crate::wire::error_code::ErrorCode;
+use crate::wire::unpack::Unpacker;
 
 /// Time between two looks at the disk.
 const EYE_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +44,9 @@ const LANE_BATCH: usize = 256;
 
 /// A future of this shard.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Ends the connections of a shard.
+pub type DrainHook = Box<dyn Fn() -> LocalFuture<()>>;
 
 /// What [`Shard::serve`] came to.
 pub enum Served {
@@ -75,8 +80,8 @@ pub struct ShardParts<D: Disk> {
     pub layout: Layout,
     /// The lanes of all shards.
     pub lanes: LaneSenders<Message>,
-    /// The catalog to begin with.
-    pub catalog: Arc<Catalog>,
+    /// Grows while a stop gets on.
+    pub progress: Arc<AtomicU64>,
 }
 
 /// See the module.
@@ -94,9 +99,10 @@ pub struct Shard<D: Disk> {
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,
-    pub(super) checkpoint_wanted: Bell,
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
+    unpacker: RefCell<Unpacker>,
+    watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
     /// Produce requests that wait for room in the commit log, in order.
     pub(super) stalled: RefCell<VecDeque<Stalled>>,
@@ -112,6 +118,9 @@ pub struct Shard<D: Disk> {
     outbox: Rc<Outbox<Message>>,
     replies: Replies<Answer>,
     is_stopping: Cell<bool>,
+    stop_bell: Bell,
+    drain_hook: RefCell<Option<DrainHook>>,
+    progress: Arc<AtomicU64>,
     working: Cell<usize>,
     idle: Bell,
 }
@@ -134,21 +143,25 @@ impl<D: Disk> Shard<D> {
             tail_bytes: Cell::default(),
             tick: Cell::default(),
             disk_is_full: Cell::default(),
-            checkpoint_wanted: Bell::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
+            unpacker: RefCell::default(),
+            watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
             stalled: RefCell::default(),
             removed: RefCell::default(),
             old_files: RefCell::default(),
             generation: Cell::default(),
-            catalog: RefCell::new(parts.catalog),
+            catalog: RefCell::new(Arc::new(Catalog::new(Arc::clone(&parts.config)))),
             catalog_host: OnceCell::new(),
             config: parts.config,
             advertised: parts.advertised,
             outbox: Outbox::new(parts.lanes),
             replies: Replies::default(),
             is_stopping: Cell::default(),
+            stop_bell: Bell::default(),
+            drain_hook: RefCell::default(),
+            progress: parts.progress,
             working: Cell::default(),
             idle: Bell::default(),
         })
@@ -274,6 +287,72 @@ impl<D: Disk> Shard<D> {
         self.is_stopping.get()
     }
 
+    /// What compressed batches are walked with on this core.
+    #[must_use]
+    pub fn unpacker(&self) -> &RefCell<Unpacker> {
+        &self.unpacker
+    }
+
+    /// A number for a watch of this shard.
+    pub fn next_watch(&self) -> u64 {
+        self.watch_number.set(self.watch_number.get() + 1);
+        self.watch_number.get()
+    }
+
+    /// Tells an owner that a watch is not waited for any more.
+    pub fn take_back(self: &Rc<Self>, owner: ShardId, watch: u64) {
+        if owner == self.id {
+            self.unwatch(self.id, watch);
+        } else {
+            self.outbox.send(owner, Message::Unwatch { from: self.id, watch });
+        }
+    }
+
+    /// A producer id that was never given out, and never will be again.
+    ///
+    /// # Errors
+    /// 14 while no block of ids is ready, 56 when none can be made durable.
+    pub async fn new_producer_id(self: &Rc<Self>) -> Result<ProducerId, ErrorCode> {
+        loop {
+            let taken = self.producer_ids.take();
+            match (taken.id, taken.ask) {
+                (Some(id), true) => {
+                    drop(self.start_getting_producer_ids());
+                    return Ok(id);
+                }
+                (Some(id), false) => return Ok(id),
+                (None, true) => match self.start_getting_producer_ids().await {
+                    Some(got) => got?,
+                    None => return Err(ErrorCode::CoordinatorLoadInProgress),
+                },
+                (None, false) => return Err(ErrorCode::CoordinatorLoadInProgress),
+            }
+        }
+    }
+
+    /// In a task of its own: a client that leaves meanwhile must not leave the question open.
+    fn start_getting_producer_ids(self: &Rc<Self>) -> Receiver<Result<(), ErrorCode>> {
+        let (sender, receiver) = once();
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move { sender.send(shard.get_producer_ids().await) });
+        receiver
+    }
+
+    async fn get_producer_ids(self: &Rc<Self>) -> Result<(), ErrorCode> {
+        let count = u32::try_from(producer_ids::BLOCK_IDS).unwrap_or(u32::MAX);
+        let results = self.change_catalog(Command::AllocateProducerIds { count }).await;
+        let granted = results.and_then(|results| match results.first() {
+            Some(ItemResult { outcome: Outcome::ProducerIds(first), .. }) => Ok(first.0),
+            Some(refused) => Err(refused.error),
+            None => Err(ErrorCode::UnknownServerError),
+        });
+        match granted {
+            Ok(first) => self.producer_ids.granted(first),
+            Err(_) => self.producer_ids.refused(),
+        }
+        granted.map(|_| ())
+    }
+
     /// Waits while a lane is so full that its messages are kept here: connections read nothing meanwhile.
     pub async fn lanes_have_room(&self) {
         self.outbox.clear().await;
@@ -317,6 +396,8 @@ impl<D: Disk> Shard<D> {
                     Message::Ask { from, slot, ask } => self.serve_for(from, slot, ask),
                     Message::Answer { slot, answer } => self.replies.complete(slot, answer),
                     Message::Unwatch { from, watch } => self.unwatch(from, watch),
+                    Message::Stop => self.stop_bell.ring(),
+                    Message::Leave => return,
                 }
             }
             self.outbox.retry();
@@ -416,6 +497,28 @@ impl<D: Disk> Shard<D> {
         }
     }
 
+    /// What is done when the shard takes nothing new any more: its connections end.
+    pub fn on_drain(&self, hook: DrainHook) {
+        *self.drain_hook.borrow_mut() = Some(hook);
+    }
+
+    /// Ready when the process was told to stop (shard 0).
+    pub async fn stop_asked(&self) {
+        self.stop_bell.rung().await;
+    }
+
+    /// Sends a message to every shard.
+    pub fn send_to_all(&self, message: impl Fn() -> Message) {
+        for shard in self.all_shards() {
+            self.outbox.send(shard, message());
+        }
+    }
+
+    /// The stop gets on.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a request that must be finished before the shard may stop.
     pub fn begin_work(self: &Rc<Self>) -> Work<D> {
         self.working.set(self.working.get() + 1);
@@ -426,6 +529,10 @@ impl<D: Disk> Shard<D> {
     async fn drain(&self) {
         self.is_stopping.set(true);
         self.waiters.wake_all();
+        let hook = self.drain_hook.borrow_mut().take();
+        if let Some(hook) = hook {
+            hook().await;
+        }
         while self.working.get() > 0 {
             self.idle.rung().await;
         }

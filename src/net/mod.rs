@@ -8,17 +8,13 @@ pub mod connections;
 mod frames;
 mod queue;
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 
 use bytes::Bytes;
 
 use crate::ids::ShardId;
+pub use crate::requests::{Begun, Outcome};
 pub use connections::{Charge, Connections, Limits};
-
-/// A future of this shard.
-pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -50,25 +46,6 @@ pub struct Terms {
     pub may_overlap: bool,
     /// Memory that the frame and its handling will take, in bytes; charged to the shard's budget before the frame is read.
     pub cost: usize,
-}
-
-/// How a request ends.
-#[derive(Debug)]
-pub enum Outcome {
-    /// This goes out: one whole frame with its length prefix.
-    Answer(Bytes),
-    /// Nothing goes out (produce with acks 0).
-    Nothing,
-    /// The connection ends, with this line in the log; earlier answers still go out.
-    Close(String),
-}
-
-/// A request whose place in the order of requests is fixed.
-pub enum Begun {
-    /// It has ended already.
-    Now(Outcome),
-    /// It ends later; the next request of the connection may begin meanwhile.
-    Later(LocalBoxFuture<Outcome>),
 }
 
 /// What answers the requests of all connections of one shard.

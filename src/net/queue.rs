@@ -6,14 +6,15 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Begun, Charge, LocalBoxFuture, Outcome};
+use super::{Begun, Charge, Outcome};
+use crate::broker::shard::LocalFuture;
 
 /// Answers that go out together, in bytes; a larger one goes alone.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
 enum Place {
     Done(Outcome),
-    Waiting(LocalBoxFuture<Outcome>),
+    Waiting(LocalFuture<Outcome>),
 }
 
 /// Answers that are ready, in order.

@@ -14,9 +14,13 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
+pub mod fetch;
 pub mod incremental_alter_configs;
+pub mod init_producer_id;
+pub mod list_offsets;
 pub mod metadata;
 mod partition_info;
+pub mod produce;
 pub mod response;
 
 use std::future::Future;
@@ -33,16 +37,23 @@ use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
 
-/// What beginning a request led to; the order of the connection's requests is fixed by then.
-pub enum Begun {
-    /// The answer, a whole frame.
+/// How a request ends.
+#[derive(Debug)]
+pub enum Outcome {
+    /// This goes out: one whole frame with its length prefix.
     Answer(Bytes),
-    /// The answer comes when this is done; `None` for none.
-    Later(Pin<Box<dyn Future<Output = Option<Bytes>>>>),
-    /// No answer is due (produce with acks 0).
+    /// Nothing goes out (produce with acks 0).
     Nothing,
-    /// The connection is closed; one line for the log.
+    /// The connection ends, with this line in the log; earlier answers still go out.
     Close(String),
+}
+
+/// A request whose place in the order of requests is fixed.
+pub enum Begun {
+    /// It has ended already.
+    Now(Outcome),
+    /// It ends later; the next request of the connection may begin meanwhile.
+    Later(Pin<Box<dyn Future<Output = Outcome>>>),
 }
 
 /// A request that is served here: what its header says.
@@ -85,25 +96,28 @@ impl Request {
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
     let (request, body) = match read(frame) {
         Ok(read) => read,
-        Err(refused) => return refused,
+        Err(refused) => return Begun::Now(refused),
     };
     match dispatch(shard, &request, body).await {
         Ok(begun) => begun,
-        Err(error) => Begun::Close(format!("{:?} version {} cannot be read: {error}", request.api, request.version)),
+        Err(error) => {
+            let line = format!("{:?} version {} cannot be read: {error}", request.api, request.version);
+            Begun::Now(Outcome::Close(line))
+        }
     }
 }
 
 /// Reads the header of a frame; gives what is asked and the body.
 ///
 /// # Errors
-/// What is to be done instead: for a header that cannot be read, a key or a version that is not served.
-pub fn read(frame: Bytes) -> Result<(Request, Bytes), Begun> {
+/// How the request ends instead: for a header that cannot be read, a key or a version that is not served.
+pub fn read(frame: Bytes) -> Result<(Request, Bytes), Outcome> {
     let frame_bytes = frame.len();
     let (header, body) = frame::read_request_header(frame)
-        .map_err(|error| Begun::Close(format!("a request cannot be read: {error}")))?;
+        .map_err(|error| Outcome::Close(format!("a request cannot be read: {error}")))?;
     let key = header.api_key as i16;
     let api = Api::from_key(key)
-        .ok_or_else(|| Begun::Close(format!("{:?} (API key {key}) is not served", header.api_key)))?;
+        .ok_or_else(|| Outcome::Close(format!("{:?} (API key {key}) is not served", header.api_key)))?;
     let request = Request {
         api,
         version: header.api_version,
@@ -115,10 +129,10 @@ pub fn read(frame: Bytes) -> Result<(Request, Bytes), Begun> {
 }
 
 /// A version that is not served: ApiVersions has an answer that every client can read, others have none.
-fn refuse_version(request: &Request) -> Begun {
+fn refuse_version(request: &Request) -> Outcome {
     match request.api {
-        Api::ApiVersions => Begun::Answer(api_versions::unsupported(request)),
-        api => Begun::Close(format!(
+        Api::ApiVersions => Outcome::Answer(api_versions::unsupported(request)),
+        api => Outcome::Close(format!(
             "{api:?} version {} is not served (versions {} to {} are)",
             request.version,
             api.versions().start(),
@@ -129,9 +143,10 @@ fn refuse_version(request: &Request) -> Begun {
 
 async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
     let answer = match request.api {
-        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId => {
-            return Ok(Begun::Close(format!("{:?} is not served yet", request.api)));
-        }
+        Api::Produce => return produce::begin(shard, request, body).await,
+        Api::Fetch => return fetch::begin(shard, request, body).await,
+        Api::ListOffsets => list_offsets::answer(shard, request, body).await?,
+        Api::InitProducerId => init_producer_id::answer(shard, request, body).await?,
         Api::Metadata => metadata::answer(shard, request, body).await?,
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
@@ -143,7 +158,7 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
-    Ok(Begun::Answer(answer))
+    Ok(Begun::Now(Outcome::Answer(answer)))
 }
 
 /// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.

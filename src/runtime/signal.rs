@@ -184,6 +184,19 @@ impl<T> Future for Receiver<T> {
     }
 }
 
+/// Ready when the first of the futures is; the others are dropped. Never ready without any.
+pub async fn first_of<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> T {
+    std::future::poll_fn(|context| {
+        for future in &mut futures {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                return Poll::Ready(value);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
 /// Ready once `bell` is rung or `duration` has passed.
 pub async fn rung_or_elapsed(bell: &Bell, duration: Duration) {
     let mut rung = std::pin::pin!(bell.rung());

@@ -9,7 +9,7 @@ mod counting;
 
 use bare::Bare;
 use bytes::{BufMut, Bytes, BytesMut};
-use corelane::requests::{Api, Begun};
+use corelane::requests::{Api, Outcome};
 use counting::Counting;
 
 #[global_allocator]
@@ -257,7 +257,7 @@ fn peak(bare: &Bare, frame: Bytes, what: &str) -> usize {
     let before = ALLOCATOR.start();
     let begun = bare.send(frame);
     let peak = ALLOCATOR.peak() - before;
-    assert!(matches!(begun, Begun::Answer(_)), "{what} is not answered: the case tests nothing");
+    assert!(matches!(begun, Outcome::Answer(_)), "{what} is not answered: the case tests nothing");
     peak
 }
 
@@ -280,7 +280,7 @@ fn no_frame_takes_more_than_64_times_its_size() {
     for (what, api, version, head, tail, element) in NESTED {
         let bare = Bare::new();
         let topic = frame_of_one_topic();
-        assert!(matches!(bare.send(topic), Begun::Answer(_)));
+        assert!(matches!(bare.send(topic), Outcome::Answer(_)));
         check(&bare, what, *api, *version, frame(*api, *version, head, *element, tail));
     }
 }

@@ -11,7 +11,7 @@ use corelane::config::Config;
 use corelane::ids::{TopicId, TopicPartition};
 use corelane::requests::cluster::Cluster;
 use corelane::requests::{
-    self, Api, Begun, Request, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
+    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
     describe_configs, describe_log_dirs, describe_topic_partitions, incremental_alter_configs, metadata,
 };
 use corelane::runtime::disk::Space;
@@ -35,12 +35,12 @@ impl Bare {
         Self::with(&[("num.partitions", "3")])
     }
 
-    pub fn send(&self, frame: Bytes) -> Begun {
+    pub fn send(&self, frame: Bytes) -> Outcome {
         match requests::read(frame) {
-            Err(begun) => begun,
+            Err(refused) => refused,
             Ok((request, body)) => match ready(answer(self, &request, body)) {
-                Ok(answer) => Begun::Answer(answer),
-                Err(error) => Begun::Close(error.to_string()),
+                Ok(answer) => Outcome::Answer(answer),
+                Err(error) => Outcome::Close(error.to_string()),
             },
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use corelane::requests::cluster::Cluster;
-use corelane::requests::{Api, Begun};
+use corelane::requests::{Api, Outcome};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -44,7 +44,7 @@ impl Bare {
         let header = header.with_correlation_id(77).with_client_id(Some(text("rules")));
         header.encode(&mut frame, R::header_version(version)).unwrap();
         request.encode(&mut frame, version).unwrap();
-        let Begun::Answer(answer) = self.send(frame.freeze()) else { panic!("no answer to {:?}", R::KEY) };
+        let Outcome::Answer(answer) = self.send(frame.freeze()) else { panic!("no answer to {:?}", R::KEY) };
         read_answer::<R>(version, answer)
     }
 }
@@ -126,7 +126,7 @@ fn api_versions_of_the_future_falls_back_to_version_0() {
         frame.put_i16(version);
         frame.put_i32(77);
         frame.put_slice(&[0, 1, b'x', 0, 0xff, 0xff, 0xff]);
-        let Begun::Answer(answer) = bare.send(frame.freeze()) else { panic!("version {version} is not answered") };
+        let Outcome::Answer(answer) = bare.send(frame.freeze()) else { panic!("version {version} is not answered") };
         let answer = read_answer::<ApiVersionsRequest>(0, answer);
         assert_eq!(answer.error_code, 35);
         assert_eq!(answer.api_keys.len(), 1);
@@ -156,7 +156,7 @@ fn what_is_not_served_is_closed() {
         frame.put_i16(key);
         frame.put_i16(version);
         frame.put_slice(&[0, 0, 0, 1, 0xff, 0xff, 0, 0, 0, 0]);
-        assert!(matches!(bare.send(frame.freeze()), Begun::Close(_)), "key {key} version {version}");
+        assert!(matches!(bare.send(frame.freeze()), Outcome::Close(_)), "key {key} version {version}");
     }
 }
 
@@ -670,7 +670,7 @@ proptest! {
         bare.create(&[("a", 1)]);
         for frame in frames {
             let bytes = frame.len();
-            if let Begun::Answer(answer) = bare.send(frame) {
+            if let Outcome::Answer(answer) = bare.send(frame) {
                 prop_assert!(answer.len() <= 64 * bytes + (1 << 20));
             }
         }
