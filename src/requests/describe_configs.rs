@@ -3,16 +3,14 @@
 //! 1 has sources and synonyms · 3 types and documentation · 4 is flexible.
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 //!
-//! Memory: settings are written one resource at a time; a request whose answer would be larger than 64 × its size +
-//! 1 MiB gets INVALID_REQUEST for the resources that no longer fit.
-
-use std::collections::HashSet;
+//! Memory: settings are written one resource at a time; a request whose answer would be larger than 40 × its size +
+//! 768 KiB, or than 16 MiB, gets INVALID_REQUEST for the resources that no longer fit.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
-use super::response::{self, Body};
+use super::response::{self, Body, each_once};
 use crate::broker::catalog::alter::{BROKER, TOPIC};
 use crate::broker::catalog::{Catalog, names};
 use crate::config::{self, ConfigEntry, Scope};
@@ -29,8 +27,8 @@ const UNKNOWN_TYPE: &str = "This most likely occurs because of a request being m
 struct Resource {
     kind: i8,
     name: StrBytes,
-    /// Names of the settings that are wanted; none for all.
-    keys: Option<HashSet<StrBytes>>,
+    /// Names of the settings that are wanted, each once, ascending; none for all.
+    keys: Option<Vec<StrBytes>>,
 }
 
 /// Answers DescribeConfigs.
@@ -52,22 +50,15 @@ pub fn answer(catalog: &Catalog, request: &Request, body: Bytes) -> Result<Bytes
 fn read_resource(reader: &mut Reader) -> Result<Resource, WireError> {
     let kind = reader.i8("a resource's type")?;
     let name = reader.text("a resource's name")?;
-    let keys = match reader.nullable_count("the configuration keys", 1)? {
-        // Kafka describes everything for an empty list too.
-        None | Some(0) => None,
-        Some(count) => Some(read_keys(reader, count)?),
-    };
+    let keys = reader.nullable_array_of("the configuration keys", 1, |reader| reader.text("a configuration key"))?;
+    // Kafka describes everything for an empty list too.
+    let keys = keys.filter(|keys| !keys.is_empty()).map(each_once);
     reader.skip_tagged("a resource")?;
     Ok(Resource { kind, name, keys })
 }
 
-/// A set that grows with what is there, not with what is claimed: the same key may come a million times.
-fn read_keys(reader: &mut Reader, count: usize) -> Result<HashSet<StrBytes>, WireError> {
-    let mut keys = HashSet::new();
-    for _ in 0..count {
-        keys.insert(reader.text("a configuration key")?);
-    }
-    Ok(keys)
+fn is_among(keys: &[StrBytes], name: &str) -> bool {
+    keys.binary_search_by(|key| key.as_str().cmp(name)).is_ok()
 }
 
 /// How much is said about a setting.
@@ -110,8 +101,7 @@ impl Answer<'_> {
             BROKER => self.describe_broker(&resource.name)?,
             _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
         };
-        let wanted =
-            |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| keys.contains(entry.name.as_bytes()));
+        let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
         Ok(entries.into_iter().filter(wanted).collect())
     }
 
@@ -135,13 +125,14 @@ impl Body for Answer<'_> {
     fn write<S: Sink>(&self, out: &mut Writer<'_, S>, _version: i16) {
         out.i32(0); // throttle time
         out.count(Some(self.resources.len()));
-        let too_large = Err((ErrorCode::InvalidRequest, too_many(self.described)));
-        for (index, resource) in self.resources.iter().enumerate() {
-            if index < self.described {
-                write_result(out, resource, &self.describe(resource), self.form);
-            } else {
-                write_result(out, resource, &too_large, self.form);
-            }
+        let (described, refused) = self.resources.split_at(self.described);
+        for resource in described {
+            write_result(out, resource, &self.describe(resource), self.form);
+        }
+        // The sentence stands once: a thousand of them would be what is to be avoided here.
+        let mut why = too_many(self.described);
+        for resource in refused {
+            write_result(out, resource, &Err((ErrorCode::InvalidRequest, std::mem::take(&mut why))), self.form);
         }
         out.no_tagged();
     }

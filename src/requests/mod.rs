@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod api_versions;
+pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
@@ -83,24 +84,40 @@ impl Request {
         Reader::new(body, self.is_flexible())
     }
 
-    /// Memory that the answer may take, so that no frame costs more than 64 × its size + 1 MiB.
+    /// Bytes that the answer may take where it could be much larger than the request. With what reading the request takes
+    /// it stays within 64 × the frame + 1 MiB; beyond 16 MiB it would hold the core for too long.
     #[must_use]
     pub fn answer_bytes_max(&self) -> usize {
-        self.frame_bytes.saturating_mul(64).saturating_add(1 << 20)
+        self.frame_bytes.saturating_mul(40).saturating_add(768 << 10).min(16 << 20)
     }
 }
 
 /// Begins a request: reads the header, and gives the body to the file of its API key.
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
-    let frame_bytes = frame.len();
-    let (header, body) = match frame::read_request_header(frame) {
+    let (request, body) = match read(frame) {
         Ok(read) => read,
-        Err(error) => return close(format!("a request cannot be read: {error}")),
+        Err(refused) => return Begun::Now(refused),
     };
+    match dispatch(shard, &request, body).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            let line = format!("{:?} version {} cannot be read: {error}", request.api, request.version);
+            Begun::Now(Outcome::Close(line))
+        }
+    }
+}
+
+/// Reads the header of a frame; gives what is asked and the body.
+///
+/// # Errors
+/// How the request ends instead: for a header that cannot be read, a key or a version that is not served.
+pub fn read(frame: Bytes) -> Result<(Request, Bytes), Outcome> {
+    let frame_bytes = frame.len();
+    let (header, body) = frame::read_request_header(frame)
+        .map_err(|error| Outcome::Close(format!("a request cannot be read: {error}")))?;
     let key = header.api_key as i16;
-    let Some(api) = Api::from_key(key) else {
-        return close(format!("{:?} (API key {key}) is not served", header.api_key));
-    };
+    let api = Api::from_key(key)
+        .ok_or_else(|| Outcome::Close(format!("{:?} (API key {key}) is not served", header.api_key)))?;
     let request = Request {
         api,
         version: header.api_version,
@@ -108,20 +125,14 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
         client_id: header.client_id,
         frame_bytes,
     };
-    if !api.versions().contains(&request.version) {
-        return refuse_version(&request);
-    }
-    match dispatch(shard, &request, body).await {
-        Ok(begun) => begun,
-        Err(error) => close(format!("{api:?} version {} cannot be read: {error}", request.version)),
-    }
+    if api.versions().contains(&request.version) { Ok((request, body)) } else { Err(refuse_version(&request)) }
 }
 
 /// A version that is not served: ApiVersions has an answer that every client can read, others have none.
-fn refuse_version(request: &Request) -> Begun {
+fn refuse_version(request: &Request) -> Outcome {
     match request.api {
-        Api::ApiVersions => Begun::Now(Outcome::Answer(api_versions::unsupported(request))),
-        api => close(format!(
+        Api::ApiVersions => Outcome::Answer(api_versions::unsupported(request)),
+        api => Outcome::Close(format!(
             "{api:?} version {} is not served (versions {} to {} are)",
             request.version,
             api.versions().start(),
@@ -148,10 +159,6 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
     Ok(Begun::Now(Outcome::Answer(answer)))
-}
-
-fn close(line: String) -> Begun {
-    Begun::Now(Outcome::Close(line))
 }
 
 /// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.

@@ -42,3 +42,10 @@ pub(crate) fn first_of_each<N: Clone + Eq + Hash, R>(names: Vec<N>, results: Vec
     let mut seen = HashSet::with_capacity(names.len());
     names.into_iter().zip(results).filter(|(name, _)| seen.insert(name.clone())).collect()
 }
+
+/// Each value once, in ascending order. Sorting needs no memory beside the list, however often a request repeats itself.
+pub(crate) fn each_once<T: Ord>(mut values: Vec<T>) -> Vec<T> {
+    values.sort_unstable();
+    values.dedup();
+    values
+}

@@ -1,7 +1,9 @@
 //! The rules of what decides and of what is on disk: against simple models, and at every cut.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+mod bare;
 mod batch;
+mod catalog;
 mod checkpoint;
 mod codec;
 mod config;
@@ -13,6 +15,7 @@ mod kafka_folder;
 mod plain_disk;
 mod producers;
 mod records;
+mod requests;
 mod sample;
 mod scan;
 mod seal;

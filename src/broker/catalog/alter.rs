@@ -32,7 +32,7 @@ pub struct Alteration {
     /// Type of the resource, as on the wire.
     pub resource_type: i8,
     /// Its name.
-    pub resource_name: String,
+    pub resource_name: Arc<str>,
     /// What is to change.
     pub changes: Vec<Change>,
 }
@@ -41,9 +41,9 @@ pub struct Alteration {
 pub(super) fn alter(draft: &mut Draft, resources: &[Alteration]) -> Vec<ItemResult> {
     let mut times: HashMap<(i8, &str), usize> = HashMap::with_capacity(resources.len());
     for resource in resources {
-        *times.entry((resource.resource_type, resource.resource_name.as_str())).or_insert(0) += 1;
+        *times.entry((resource.resource_type, &*resource.resource_name)).or_insert(0) += 1;
     }
-    let once = |resource: &Alteration| times[&(resource.resource_type, resource.resource_name.as_str())] == 1;
+    let once = |resource: &Alteration| times[&(resource.resource_type, &*resource.resource_name)] == 1;
     resources.iter().map(|resource| alter_one(draft, resource, once(resource)).into()).collect()
 }
 
