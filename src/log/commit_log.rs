@@ -425,7 +425,11 @@ impl<D: Disk> CommitLog<D> {
         let place = self.place(bytes as u64, group.sequence).await?;
         let inline = shared.pace.borrow().is_inline(bytes, group.urgent);
         let started = clock::monotonic();
-        if inline { write_inline(&place, group, bytes, scratch)? } else { write_by_ring(&place, group, bytes).await? }
+        if inline {
+            write_inline(&place, group, bytes, scratch)?
+        } else {
+            write_by_ring(&place, group, bytes).await?
+        }
         let took = clock::monotonic().saturating_sub(started);
         shared.pace.borrow_mut().note(took, bytes, group.records.len(), inline);
         shared.pool.borrow_mut().wrote(bytes as u64, group.sequence);
@@ -493,7 +497,7 @@ impl<D: Disk> CommitLog<D> {
 
     /// The background task: makes the next file ready before it is needed.
     async fn keep_a_file_ready(self) {
-        while !self.is_failed() && !self.is_done() {
+        while !self.is_over() {
             match self.make_next().await {
                 Ok(true) => self.more_room(),
                 Ok(false) => self.wait_until_wanted().await,
@@ -502,8 +506,10 @@ impl<D: Disk> CommitLog<D> {
         }
     }
 
-    fn is_done(&self) -> bool {
-        self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence()
+    /// Nothing more will be written: the log failed, or was stopped and is done.
+    fn is_over(&self) -> bool {
+        let is_done = self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence();
+        is_done || self.is_failed()
     }
 
     async fn wait_until_wanted(&self) {
@@ -551,7 +557,7 @@ impl<D: Disk> CommitLog<D> {
             Some(log) => log,
             None => LogFile::open(&shared.disk, &self.new_path(), Create::Truncate)?,
         };
-        while log.bytes < target && !self.is_large_enough(log.bytes) {
+        while log.bytes < target && !self.is_large_enough(log.bytes) && !self.is_over() {
             match log.add_zeros().await {
                 Err(error) if is_no_space(&error) => {
                     shared.pool.borrow_mut().is_space_gone = true;
@@ -563,7 +569,7 @@ impl<D: Disk> CommitLog<D> {
                 rung_or_elapsed(&shared.wanted, FILL_PAUSE).await;
             }
         }
-        self.keep_or_remove(log, is_new).await
+        if self.is_over() { Ok(None) } else { self.keep_or_remove(log, is_new).await }
     }
 
     fn new_path(&self) -> PathBuf {
@@ -605,7 +611,12 @@ impl<D: Disk> Shared<D> {
     }
 }
 
-fn write_inline<F: DiskFile>(place: &Place<F>, group: &Group, bytes: usize, scratch: &mut AlignedBuf) -> io::Result<()> {
+fn write_inline<F: DiskFile>(
+    place: &Place<F>,
+    group: &Group,
+    bytes: usize,
+    scratch: &mut AlignedBuf,
+) -> io::Result<()> {
     if bytes > scratch.bytes().len() {
         *scratch = AlignedBuf::zeroed(bytes);
     }
@@ -641,7 +652,12 @@ async fn make_file<D: Disk>(disk: &D, identity: &LogIdentity, name: u64, bytes: 
     Ok(log)
 }
 
-fn header_of<F: DiskFile>(identity: &LogIdentity, settings: &CommitSettings, number: u64, log: &LogFile<F>) -> FileHeader {
+fn header_of<F: DiskFile>(
+    identity: &LogIdentity,
+    settings: &CommitSettings,
+    number: u64,
+    log: &LogFile<F>,
+) -> FileHeader {
     FileHeader {
         block_log2: settings.block_log2,
         shard: identity.shard,

@@ -187,7 +187,12 @@ pub async fn read_logs<D: Disk>(
 }
 
 /// The files whose groups count, by number.
-fn live_files(found: &[FoundLog], folder: &LogFolder, generation: u64, store_id: [u8; 16]) -> io::Result<Vec<FoundLog>> {
+fn live_files(
+    found: &[FoundLog],
+    folder: &LogFolder,
+    generation: u64,
+    store_id: [u8; 16],
+) -> io::Result<Vec<FoundLog>> {
     let oldest = folder.oldest_needed.unwrap_or(0);
     let is_live = |log: &&FoundLog| {
         log.header.is_some_and(|header| {
@@ -223,6 +228,17 @@ struct Trail {
     expected: Option<u64>,
     /// The file before, and where its last group ended.
     before: Option<(PathBuf, u64)>,
+}
+
+impl Trail {
+    /// A file before without any group, although this is not the first group of all, has lost what it held.
+    fn doubt_empty_file(&mut self, group: &FoundGroup, contents: &mut LogContents) {
+        let Some((path, position)) = self.before.take().filter(|_| self.expected.is_none()) else { return };
+        if group.sequence() > 1 {
+            let next_sequence = group.sequence();
+            contents.damages.push(Damage::BadGroups { path, position, first_sequence: None, next_sequence });
+        }
+    }
 }
 
 async fn read_folder<D: Disk>(
@@ -264,7 +280,10 @@ async fn read_file<D: Disk>(disk: &D, log: &FoundLog, trail: &mut Trail, content
         let place = (path.clone(), scan.position);
         let is_first = scan.position == header.first_group();
         let group = match scan.next(trail.expected).await? {
-            Step::Group(group) => group,
+            Step::Group(group) => {
+                trail.doubt_empty_file(&group, contents);
+                group
+            }
             Step::Damaged(group) => {
                 // A hole that shows at the beginning of a file is most often the lost end of the one before.
                 let known = trail.before.take().filter(|_| is_first && group.position == place.1);
@@ -308,8 +327,7 @@ impl<D: Disk> RecordReader<D> {
     pub async fn read(&mut self, located: &Located) -> io::Result<Bytes> {
         let path = self.files.get(located.file as usize).ok_or(io::ErrorKind::NotFound)?;
         if !self.open.contains_key(&located.file) {
-            let file =
-                self.disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
+            let file = self.disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
             self.open.insert(located.file, file);
         }
         if self.window.0 != located.file {
