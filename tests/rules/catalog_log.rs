@@ -191,3 +191,20 @@ fn a_full_disk_does_not_stop_a_rewrite_in_place() {
         assert_eq!(content(&disk).await, records(1..4));
     });
 }
+
+/// After a write that took only a part nobody knows what is there: nothing more is taken, and a start finds out.
+#[test]
+fn after_a_failed_write_the_catalog_refuses() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let (catalog, _) = open(&disk).await.unwrap();
+        catalog.append(&records(0..1)).await.unwrap();
+        disk.fail_write(0, WriteFault::Short(512));
+        assert!(catalog.append(&records(1..2)).await.is_err());
+        assert!(catalog.append(&records(2..3)).await.is_err());
+        assert!(catalog.rewrite(&records(0..3)).await.is_err());
+        let (catalog, found) = open(&disk).await.unwrap();
+        catalog.append(&records(3..4)).await.unwrap();
+        assert_eq!(content(&disk).await.len(), found.len() + 1);
+    });
+}
