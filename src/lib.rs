@@ -13,9 +13,14 @@
 //! - [`bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
+pub mod bench;
+pub mod broker;
 pub mod config;
 pub mod ids;
 pub mod log;
+pub mod net;
+pub mod requests;
 pub mod runtime;
+pub mod server;
 pub mod state;
 pub mod wire;

@@ -1,16 +1,18 @@
 //! Everything that may cross a lane. A message owns its bytes and holds nothing of the core it comes from.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::broker::catalog::{Catalog, Command, ItemResult};
+use super::catalog::{Catalog, Command, ItemResult};
+use super::recovery::RecoveryPlan;
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
-use crate::log::recover::RecoveryPlan;
-use crate::log::stored::StoredBatch;
-use crate::wire::check::{CheckedBatch, Refused};
+use crate::runtime::accepted::Accepted;
+use crate::wire::admission::Refused;
+use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
+use crate::wire::fetch::RecordPart;
 
 /// What arrives in the lane of a shard.
 pub enum Message {
@@ -32,16 +34,17 @@ pub enum Message {
         /// The answer.
         answer: Answer,
     },
-    /// The process stops: no new work, finish what was taken, then flush and leave.
+    /// A signal came (to shard 0 alone).
     Stop,
-}
-
-/// An accepted connection on its way to its shard.
-pub struct Accepted {
-    /// The socket.
-    pub socket: OwnedFd,
-    /// Counts the connection until it is dropped.
-    pub guard: crate::runtime::net::ConnectionGuard,
+    /// Everything is done: the shard's loop ends.
+    Leave,
+    /// The asker does not wait any more.
+    Unwatch {
+        /// Who asked.
+        from: ShardId,
+        /// The number it gave to its watch.
+        watch: u64,
+    },
 }
 
 /// Which partition: the topic's id, so that a topic made again under the same name is another one.
@@ -60,7 +63,7 @@ pub enum Ask {
     /// Read what is there now; answered by [`Answer::Read`] in the same order.
     Read(Vec<ReadItem>, ReadLimits),
     /// Wait until one of the partitions has more than it had; answered by [`Answer::Woken`].
-    Watch(Vec<WatchItem>, std::time::Duration),
+    Watch(Vec<WatchItem>, Watch),
     /// Look up offsets; answered by [`Answer::Offsets`] in the same order.
     Offsets(Vec<OffsetQuery>),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
@@ -71,6 +74,8 @@ pub enum Ask {
     Publish(Arc<Catalog>),
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
+    /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
+    Settle(Arc<RecoveryPlan>),
     /// Begin to serve; answered by [`Answer::Done`].
     Serve,
     /// Take no new work and finish what was taken; answered by [`Answer::Done`].
@@ -110,6 +115,17 @@ pub enum AckLevel {
     Written,
     /// As durable as the topic promises.
     Durable,
+}
+
+/// A batch that may be appended as far as its bytes say, with its final timestamps.
+#[derive(Clone, Debug)]
+pub struct CheckedBatch {
+    /// Its header as it will be stored, apart from its place.
+    pub header: BatchHeader,
+    /// All of it.
+    pub bytes: Bytes,
+    /// The broker's time in the records; -1 if they keep their own.
+    pub log_append_time_ms: i64,
 }
 
 /// One batch on its way to its owner, with the verdict of the connection's core.
@@ -179,13 +195,15 @@ pub struct Records {
     pub bytes: usize,
 }
 
-/// A piece of [`Records`].
-#[derive(Clone, Debug)]
-pub enum RecordPart {
-    /// From the tail cache.
-    Batch(StoredBatch),
-    /// From a segment file.
-    Slice(Bytes),
+/// How a fetch waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    /// Who waits.
+    pub from: ShardId,
+    /// The asker's number for it, to take it back with [`Message::Unwatch`].
+    pub number: u64,
+    /// How long at most.
+    pub wait: Duration,
 }
 
 /// A partition that a waiting fetch looks at.

@@ -5,19 +5,18 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
-use super::messages::{PartitionKey, Records};
+use super::messages::{CheckedBatch, PartitionKey, Records};
 use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
 use crate::ids::{LogId, Offset, TopicPartition};
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
-use crate::log::stored::StoredBatch;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::Mark;
 use crate::state::producers::{Appended, BatchIdentity, Producers, Refusal, Verdict};
-use crate::wire::check::CheckedBatch;
 use crate::wire::error_code::ErrorCode;
+use crate::wire::stored::StoredBatch;
 
 /// Batches up to this size are copied out of the receive buffer, which they would keep alive.
 const COPY_BYTES_MAX: usize = 4 << 10;
@@ -77,6 +76,8 @@ pub struct Partition<D: Disk> {
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
+    /// First offset that was appended since the start, for Kafka's list of leader epochs.
+    pub first_of_epoch: Cell<Option<Offset>>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
 }
@@ -110,6 +111,7 @@ impl<D: Disk> Partition<D> {
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
+            first_of_epoch: Cell::new(None),
             recovery_point: Cell::new(end),
         }
     }
@@ -249,6 +251,9 @@ impl<D: Disk> Partition<D> {
             Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
+        if self.first_of_epoch.get().is_none() {
+            self.first_of_epoch.set(Some(base_offset));
+        }
         self.is_dirty.set(true);
         Ok(Staged { base_offset, end, log_append_time_ms: batch.log_append_time_ms, stored: Some(stored) })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::messages::{RecordPart, Records};
+use super::messages::Records;
 use crate::ids::Offset;
-use crate::log::stored::StoredBatch;
+use crate::wire::fetch::RecordPart;
+use crate::wire::stored::StoredBatch;
 
 #[derive(Debug)]
 struct Kept {

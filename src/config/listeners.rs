@@ -120,9 +120,11 @@ fn protocol_is_served(values: &Values, name: &str) -> Result<(), String> {
         list(map).filter_map(|pair| pair.split_once(':')).find(|(key, _)| key.trim().eq_ignore_ascii_case(name));
     match protocol.map(|(_, protocol)| protocol.trim().to_ascii_uppercase()).as_deref() {
         Some("PLAINTEXT") => Ok(()),
-        Some(other) => {
-            Err(refused(values, "listeners", &format!("listener {name} speaks {other}, and only PLAINTEXT is served")))
-        }
+        Some(other) => Err(refused(
+            values,
+            "listeners",
+            &format!("listener {name} speaks {other} by listener.security.protocol.map, and only PLAINTEXT is served"),
+        )),
         None => Err(refused(
             values,
             "listeners",

@@ -3,15 +3,30 @@
 //! Values come from the table's defaults, a file in Kafka's properties format, the environment, and the command line;
 //! later ones win. What IncrementalAlterConfigs changes while the broker runs lies on top, and makes a new `Config`.
 
+mod alter;
+pub mod args;
+mod data_dir;
+mod describe;
 mod listeners;
+mod names;
 mod origin;
+mod properties;
+mod show;
+mod sources;
 mod table;
 pub mod topic;
 mod value;
 
+pub use alter::{Change, Operation, Refusal, Scope, alter_broker, alter_topic, new_topic};
+pub use data_dir::refuse_kafka_log_dir;
+pub use describe::{ConfigEntry, Source, Synonym, describe_all_brokers, describe_broker, describe_topic};
 pub use listeners::Endpoint;
 pub use origin::{Dynamic, Origin, Value};
-pub use topic::{Overrides, TimestampType, TopicSettings};
+pub use properties::{Entry, parse as parse_properties};
+pub use show::{markdown, show};
+pub use sources::{ConfigError, Loaded, load};
+pub use topic::{Overrides, TimestampType, TopicSettings, resolve, settle, validate};
+pub use value::Kind;
 
 use origin::Values;
 use std::path::PathBuf;
@@ -134,8 +149,13 @@ impl Config {
     /// The same broker with other changes of IncrementalAlterConfigs on top.
     ///
     /// # Errors
-    /// A sentence: values that contradict each other.
+    /// A sentence: a name or value that is not served, or values that contradict each other.
     pub fn with_dynamic(&self, dynamic: Dynamic) -> Result<Self, String> {
+        for (name, text) in dynamic.all.iter().chain(&dynamic.broker) {
+            let row = table::setting(name).filter(|row| row.dynamic);
+            let row = row.ok_or_else(|| format!("{name} cannot be changed while the broker runs"))?;
+            origin::checked(row, text, Origin::DynamicBroker)?;
+        }
         Self::decide(Values { fixed: self.values.fixed.clone(), dynamic })
     }
 
@@ -150,7 +170,9 @@ impl Config {
     }
 
     /// Checks what concerns several settings together and fills the fields.
-    fn decide(values: Values) -> Result<Self, String> {
+    fn decide(mut values: Values) -> Result<Self, String> {
+        agree_on_node_id(&mut values)?;
+        retention_is_not_zero(&values)?;
         let addresses = listeners::addresses(&values, host_name)?;
         let wait = |name| u64::try_from(values.long(name)).unwrap_or(0);
         Ok(Self {
@@ -159,7 +181,7 @@ impl Config {
             advertised: addresses.advertised,
             data_dir: data_dir(&values)?,
             cores: values.number("corelane.cores").and_then(|cores| usize::try_from(cores).ok()),
-            node_id: node_id(&values)?,
+            node_id: values.int("node.id"),
             commit: commit_mode(&values),
             log_filter: values.text("corelane.log").unwrap_or_default().to_owned(),
             spin_us: wait("corelane.spin.us"),
@@ -195,19 +217,36 @@ fn commit_mode(values: &Values) -> CommitMode {
     }
 }
 
-/// `node.id`, or `broker.id` where that was set nearer to the command line.
-fn node_id(values: &Values) -> Result<i32, String> {
-    let (node, broker) = (values.origin("node.id"), values.origin("broker.id"));
-    let (node_id, broker_id) = (values.int("node.id"), values.int("broker.id"));
-    if broker_id < 0 || broker.rank() < node.rank() || broker_id == node_id {
-        return Ok(node_id);
+/// Gives `node.id` and `broker.id` one value: the one that was set nearer to the command line.
+///
+/// Source: apache/kafka `KafkaConfig.populateSynonyms`.
+fn agree_on_node_id(values: &mut Values) -> Result<(), String> {
+    let (node, broker) = (values.fixed.get("node.id").cloned(), values.fixed.get("broker.id").cloned());
+    let winner = match (node, broker) {
+        (_, Some(unset)) if unset.text == "-1" => None,
+        (Some(node), Some(broker)) if node.origin.rank() == broker.origin.rank() && node.text != broker.text => {
+            return Err(format!(
+                "node.id = {} ({}) and broker.id = {} ({}) differ and are one number; remove broker.id.",
+                node.text, node.origin, broker.text, broker.origin
+            ));
+        }
+        (Some(node), Some(broker)) if broker.origin.rank() > node.origin.rank() => Some(broker),
+        (Some(node), _) => Some(node),
+        (None, broker) => broker,
+    };
+    if let Some(winner) = winner {
+        values.fixed.insert("node.id", winner.clone());
+        values.fixed.insert("broker.id", winner);
     }
-    if broker.rank() > node.rank() {
-        return Ok(broker_id);
+    Ok(())
+}
+
+/// As Kafka: a broker keeps data for some time or without limit; only a topic may say 0.
+fn retention_is_not_zero(values: &Values) -> Result<(), String> {
+    if values.long("log.retention.ms") == 0 {
+        return Err("log.retention.ms must be unlimited (-1) or, equal or greater than 1".to_owned());
     }
-    Err(format!(
-        "node.id = {node_id} ({node}) and broker.id = {broker_id} ({broker}) differ; they are one number: remove broker.id."
-    ))
+    Ok(())
 }
 
 /// The one data folder: `log.dirs`, or `log.dir` where that was set nearer to the command line.

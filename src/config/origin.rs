@@ -92,8 +92,13 @@ impl Values {
     /// The value that counts; none where it is unset and has no default.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let changed = self.dynamic.broker.get(name).or_else(|| self.dynamic.all.get(name));
-        let set = changed.or_else(|| self.fixed.get(name).map(|value| &value.text));
-        set.map(String::as_str).or_else(|| setting(name).and_then(|setting| setting.default))
+        changed.map(String::as_str).or_else(|| self.fixed_text(name))
+    }
+
+    /// The value that counts where nothing was changed while the broker runs.
+    pub(super) fn fixed_text(&self, name: &str) -> Option<&str> {
+        let set = self.fixed.get(name).map(|value| value.text.as_str());
+        set.or_else(|| setting(name).and_then(|setting| setting.default))
     }
 
     /// Where the value that counts was set.

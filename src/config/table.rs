@@ -281,7 +281,7 @@ pub const SETTINGS: &[Setting] = &[
     )
     .allow(Allowed::OneOf(POLICIES))
     .dynamic(),
-    Setting::new("log.dir", Text, Some("./corelane-data"), "The data folder, where `log.dirs` is unset."),
+    Setting::new("log.dir", List, Some("./corelane-data"), "The data folder, where `log.dirs` is unset."),
     Setting::new("log.dirs", List, None, "The data folder; exactly one. The flag --data-dir sets it."),
     Setting::new(
         "log.flush.interval.messages",

@@ -231,6 +231,18 @@ pub(super) fn resolve_on(values: &Values, overrides: &Overrides) -> Result<Topic
     Ok(settings)
 }
 
+/// What the settings of a topic that exists come to, whatever has been changed on the broker since it was checked.
+///
+/// What no longer can be served has the broker's value, and of two lags that contradict each other the smaller counts.
+#[must_use]
+pub fn settle(config: &Config, overrides: &Overrides) -> TopicSettings {
+    let mut kept = overrides.clone();
+    kept.retain(|name, value| validate(name, value).is_ok());
+    let mut settings = Reader { values: config.values(), overrides: &kept }.settings();
+    settings.min_compaction_lag_ms = settings.min_compaction_lag_ms.min(settings.max_compaction_lag_ms);
+    settings
+}
+
 /// Reads checked values.
 struct Reader<'a> {
     values: &'a Values,

@@ -33,7 +33,7 @@ use crate::runtime::aligned::AlignedBuf;
 use crate::runtime::clock;
 use crate::runtime::disk::{Access, Create, Disk};
 use crate::runtime::host;
-use crate::runtime::signal::Mark;
+use crate::runtime::signal::Turns;
 
 /// Size of each file at first, in bytes: room for some ten thousand topics.
 const FILE_BYTES: u64 = 2 * MIB;
@@ -172,11 +172,7 @@ impl<D: Disk> CatalogLog<D> {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.failed.get() {
-            Err(io::Error::other("a write of the catalog failed; restart the broker"))
-        } else {
-            Ok(())
-        }
+        if self.failed.get() { Err(io::Error::other("a write of the catalog failed; restart the broker")) } else { Ok(()) }
     }
 
     fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -301,36 +297,6 @@ fn take(group: &FoundGroup, records: &mut Vec<CatalogRecord>) {
 }
 
 fn damaged(path: &Path, how: &str) -> io::Error {
-    let sentence =
-        format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
+    let sentence = format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
     io::Error::new(io::ErrorKind::InvalidData, sentence)
-}
-
-/// Lets callers in one after another.
-#[derive(Debug, Default)]
-struct Turns {
-    given: Cell<u64>,
-    done: Mark,
-}
-
-impl Turns {
-    async fn mine(&self) -> Turn<'_> {
-        let number = self.given.get();
-        self.given.set(number + 1);
-        let turn = Turn { turns: self, number };
-        self.done.reached(number, || false).await;
-        turn
-    }
-}
-
-/// Ends the turn when dropped.
-struct Turn<'a> {
-    turns: &'a Turns,
-    number: u64,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.turns.done.raise(self.number + 1);
-    }
 }

@@ -92,8 +92,7 @@ impl GroupQueue {
     fn last_has_room(&self, record: &LogRecord) -> bool {
         let Some(group) = self.groups.back() else { return false };
         group.records.len() < self.limits.records_max
-            && group_bytes(group.payload_bytes + record.encoded_bytes(), self.limits.block_bytes)
-                <= self.limits.bytes_max
+            && group_bytes(group.payload_bytes + record.encoded_bytes(), self.limits.block_bytes) <= self.limits.bytes_max
     }
 
     /// When the first group is to be written, seen from `now`.
@@ -132,6 +131,12 @@ impl GroupQueue {
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
         self.last_sequence
+    }
+
+    /// The newest number that no record can join any more.
+    #[must_use]
+    pub fn last_closed_sequence(&self) -> u64 {
+        if self.groups.is_empty() { self.last_sequence } else { self.last_sequence - 1 }
     }
 
     /// Bytes on disk that everything that waits will take.

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::index::IndexRules;
+use super::scan::BatchFacts;
 use super::segment::{Incoming, RollRules, Segment};
-use super::stored::StoredBatch;
 use crate::config::TopicSettings;
 use crate::ids::Offset;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
+use crate::wire::stored::StoredBatch;
 
 /// Parts handed to the kernel in one call; the kernel's own limit is 1024.
 const PARTS_MAX: usize = 512;
@@ -95,6 +96,8 @@ pub struct PartitionLog<D: Disk> {
     staged: VecDeque<Staged<D>>,
     /// How many of `staged` are in the kernel.
     written: usize,
+    /// Bytes of the others.
+    unwritten_bytes: usize,
     visible: Visible,
     start: Offset,
     end: Offset,
@@ -129,6 +132,7 @@ impl<D: Disk> PartitionLog<D> {
             segments,
             staged: VecDeque::new(),
             written: 0,
+            unwritten_bytes: 0,
             visible,
             start,
             end,
@@ -191,11 +195,20 @@ impl<D: Disk> PartitionLog<D> {
     /// # Errors
     /// Those of making a file; nothing has changed then.
     pub fn prepare(&mut self, incoming: &Incoming, now_ms: i64) -> io::Result<()> {
+        self.prepare_at(incoming, self.end, now_ms)
+    }
+
+    /// The same for a batch whose offset is given (recovery), at or behind the end.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn prepare_at(&mut self, incoming: &Incoming, base: Offset, now_ms: i64) -> io::Result<()> {
         let fits = self.active().is_some_and(|active| !active.should_roll(&self.rules.roll, incoming, now_ms));
         if fits {
             return Ok(());
         }
-        let segment = Segment::create(self.disk.clone(), Rc::clone(&self.folder), self.end, self.rules.index, now_ms)?;
+        let segment =
+            Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);
         self.segments.push(Rc::new(segment));
         self.folder_changed = true;
@@ -210,17 +223,20 @@ impl<D: Disk> PartitionLog<D> {
         let Some(segment) = self.segments.last() else { panic!("{}: staged without a segment", self.folder.display()) };
         let segment = Rc::clone(segment);
         let position = segment.bytes();
-        let facts = batch.facts(position);
+        let Some(facts) = BatchFacts::read(&batch.header(), position) else {
+            panic!("{}: a checked batch has a bad header: {:02x?}", self.folder.display(), batch.header())
+        };
         assert!(facts.base_offset >= self.end, "offset went back: {} < {}", facts.base_offset, self.end);
         segment.note_batch(&facts);
         self.end = facts.next_offset();
+        self.unwritten_bytes += batch.len();
         self.staged.push_back(Staged { segment, position, batch, end: self.end });
     }
 
     /// Bytes that are staged and not in the kernel.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
-        self.staged.range(self.written..).map(|staged| staged.batch.len()).sum()
+        self.unwritten_bytes
     }
 
     /// True when everything staged is in the kernel.
@@ -258,6 +274,7 @@ impl<D: Disk> PartitionLog<D> {
         }
         first.segment.write_now(first.position, &parts)?;
         self.written += count;
+        self.unwritten_bytes -= bytes;
         Ok(bytes)
     }
 
@@ -268,7 +285,10 @@ impl<D: Disk> PartitionLog<D> {
                 return;
             }
             assert!(self.written > 0, "{}: visible before it was written", self.folder.display());
-            self.visible = Visible { base: front.segment.base(), position: front.position + front.batch.len() as u64 };
+            self.visible = Visible {
+                base: front.segment.base(),
+                position: front.position + front.batch.len() as u64,
+            };
             self.staged.pop_front();
             self.written -= 1;
         }

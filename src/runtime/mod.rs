@@ -1,5 +1,6 @@
 //! Executors, lanes, files, sockets and time. The only folder that names glommio and crossbeam_channel.
 
+pub mod accepted;
 pub mod aligned;
 pub mod alloc;
 pub mod budget;

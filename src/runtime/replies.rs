@@ -45,7 +45,6 @@ impl<R> Default for Replies<R> {
 
 impl<R> Replies<R> {
     /// Reserves a slot: its number for the request, and the future of its answer.
-    #[must_use]
     pub fn open(&self) -> (u32, Reply<R>) {
         let slot = self.slab.borrow_mut().reserve();
         (slot, Reply { slab: Rc::clone(&self.slab), slot, fetched: false })

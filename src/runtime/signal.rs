@@ -71,6 +71,38 @@ impl Mark {
     }
 }
 
+/// Lets callers in one after another, in the order in which they came.
+///
+/// A caller that is dropped while it waits would hold up all behind it: only tasks that run to their end may wait here.
+#[derive(Debug, Default)]
+pub struct Turns {
+    given: Cell<u64>,
+    done: Mark,
+}
+
+impl Turns {
+    /// Waits for everybody who came before; the turn lasts until it is dropped.
+    pub async fn mine(&self) -> Turn<'_> {
+        let number = self.given.get();
+        self.given.set(number + 1);
+        self.done.reached(number, || false).await;
+        Turn { turns: self, number }
+    }
+}
+
+/// One caller's turn.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    number: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.done.raise(self.number + 1);
+    }
+}
+
 /// A door bell for one waiting task: a ring while nobody waits is remembered.
 #[derive(Debug, Default)]
 pub struct Bell {
@@ -150,6 +182,19 @@ impl<T> Future for Receiver<T> {
         slot.waker = Some(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// Ready when the first of the futures is; the others are dropped. Never ready without any.
+pub async fn first_of<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> T {
+    std::future::poll_fn(|context| {
+        for future in &mut futures {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                return Poll::Ready(value);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Ready once `bell` is rung or `duration` has passed.

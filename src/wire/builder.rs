@@ -209,7 +209,7 @@ fn lz4(records: &[u8]) -> Vec<u8> {
 
 /// Blocks of 32 KiB behind the xerial magic, each with its length.
 fn xerial(records: &[u8]) -> Vec<u8> {
-    let mut out = super::unpack::XERIAL_MAGIC.to_vec();
+    let mut out = super::snappy::XERIAL_MAGIC.to_vec();
     out.put_u32(1);
     out.put_u32(1);
     for chunk in records.chunks(32 * 1024) {

@@ -160,6 +160,10 @@ error_codes! {
     TransactionalIdNotFound = 105 "TRANSACTIONAL_ID_NOT_FOUND";
     /// The fetch session was made with names, the request has ids, or the other way round.
     FetchSessionTopicIdError = 106 "FETCH_SESSION_TOPIC_ID_ERROR";
+    /// The request is for another kind of endpoint than this listener's.
+    MismatchedEndpointType = 114 "MISMATCHED_ENDPOINT_TYPE";
+    /// There is no such kind of endpoint.
+    UnsupportedEndpointType = 115 "UNSUPPORTED_ENDPOINT_TYPE";
     /// Abort the transaction, then go on.
     TransactionAbortable = 120 "TRANSACTION_ABORTABLE";
 }

@@ -10,6 +10,7 @@ use super::error_code::ErrorCode;
 use super::frame::{PREFIX_BYTES, set_prefix};
 use super::reader::{Reader, WireError};
 use super::sink::{Counted, Sink, Writer};
+use super::stored::StoredBatch;
 use super::topic::TopicRef;
 use crate::ids::{Offset, ProducerId};
 
@@ -216,7 +217,39 @@ pub struct FetchedPartition {
     /// Epoch and end offset where the client's log and ours part.
     pub diverging_epoch: Option<(i32, Offset)>,
     /// Whole batches, written one behind the other.
-    pub records: Vec<Bytes>,
+    pub records: Vec<RecordPart>,
+}
+
+/// Batches on their way to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordPart {
+    /// One, as it was stored.
+    Batch(StoredBatch),
+    /// Some, out of a file.
+    Slice(Bytes),
+}
+
+impl RecordPart {
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    /// True without any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, in order.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            Self::Batch(batch) => batch.parts(),
+            Self::Slice(bytes) => [bytes, &[]],
+        }
+    }
 }
 
 /// A transaction that a reader has to leave out.
@@ -249,7 +282,7 @@ impl FetchedPartition {
     /// Bytes of its records.
     #[must_use]
     pub fn records_bytes(&self) -> usize {
-        self.records.iter().map(Bytes::len).sum()
+        self.records.iter().map(RecordPart::len).sum()
     }
 }
 
@@ -311,7 +344,9 @@ fn write_partition(out: &mut Writer<'_, impl Sink>, partition: &FetchedPartition
     }
     // Never null: librdkafka takes null records for a broken answer.
     out.bytes_length(partition.records_bytes());
-    partition.records.iter().for_each(|records| out.bytes(records));
+    for part in partition.records.iter().flat_map(RecordPart::parts) {
+        out.bytes(part);
+    }
     write_tagged(out, partition, version);
 }
 

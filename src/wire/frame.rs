@@ -67,7 +67,7 @@ pub fn encode_response<T: Encodable>(
 }
 
 /// Sets the length in front of a frame to what the frame has.
-pub(super) fn set_prefix(frame: &mut BytesMut) {
+pub(crate) fn set_prefix(frame: &mut BytesMut) {
     let length = i32::try_from(frame.len().saturating_sub(PREFIX_BYTES)).unwrap_or(i32::MAX);
     if let Some(prefix) = frame.first_chunk_mut() {
         *prefix = length.to_be_bytes();

@@ -2,14 +2,20 @@
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::indexing_slicing))]
 
+pub mod admission;
 pub mod batch;
 pub mod builder;
 pub mod error_code;
 pub mod fetch;
 pub mod frame;
+mod lz4;
 pub mod produce;
 pub mod reader;
-mod sink;
+pub mod records;
+pub(crate) mod sink;
+mod snappy;
+pub mod stored;
+pub mod timestamps;
 pub mod topic;
-mod unpack;
+pub mod unpack;
 pub mod varint;

@@ -157,14 +157,23 @@ impl Reader {
     /// # Errors
     /// `Length` where the rest of the frame cannot hold that many.
     pub fn count(&mut self, field: &'static str, bytes_min: usize) -> Result<usize, WireError> {
+        self.nullable_count(field, bytes_min).map(Option::unwrap_or_default)
+    }
+
+    /// Takes the count of an array that may be null, for elements of at least `bytes_min` bytes each.
+    ///
+    /// # Errors
+    /// `Length` where the rest of the frame cannot hold that many.
+    pub fn nullable_count(&mut self, field: &'static str, bytes_min: usize) -> Result<Option<usize>, WireError> {
         let length = if self.flexible { self.compact_length(field)? } else { i64::from(self.i32(field)?) };
         let remaining = self.remaining();
         let error = WireError::Length { field, length, remaining };
         if length == -1 {
-            return Ok(0);
+            return Ok(None);
         }
         let count = usize::try_from(length).map_err(|_| error)?;
-        if count.checked_mul(bytes_min).is_some_and(|needed| needed <= remaining) { Ok(count) } else { Err(error) }
+        let fits = count.checked_mul(bytes_min).is_some_and(|needed| needed <= remaining);
+        if fits { Ok(Some(count)) } else { Err(error) }
     }
 
     /// Takes an array: reads `count` elements of at least `bytes_min` bytes each.
@@ -175,14 +184,27 @@ impl Reader {
         &mut self,
         field: &'static str,
         bytes_min: usize,
-        mut element: impl FnMut(&mut Self) -> Result<T, WireError>,
+        element: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
-        let count = self.count(field, bytes_min)?;
+        self.nullable_array_of(field, bytes_min, element).map(Option::unwrap_or_default)
+    }
+
+    /// Takes an array that may be null.
+    ///
+    /// # Errors
+    /// As [`Reader::count`] and as `element` says.
+    pub fn nullable_array_of<T>(
+        &mut self,
+        field: &'static str,
+        bytes_min: usize,
+        mut element: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Option<Vec<T>>, WireError> {
+        let Some(count) = self.nullable_count(field, bytes_min)? else { return Ok(None) };
         let mut elements = Vec::with_capacity(count);
         for _ in 0..count {
             elements.push(element(self)?);
         }
-        Ok(elements)
+        Ok(Some(elements))
     }
 
     /// Takes the tagged fields at the end of a structure and drops them; there are none unless it is flexible.

@@ -9,7 +9,7 @@ use crate::ids::TopicId;
 const TEXT_BYTES_MAX: usize = i16::MAX as usize;
 
 /// Where bytes go.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     /// Takes the next bytes.
     fn put(&mut self, bytes: &[u8]);
 }
@@ -22,7 +22,7 @@ impl Sink for BytesMut {
 
 /// Counts bytes.
 #[derive(Debug, Default)]
-pub(super) struct Counted(pub usize);
+pub(crate) struct Counted(pub usize);
 
 impl Sink for Counted {
     fn put(&mut self, bytes: &[u8]) {
@@ -31,37 +31,41 @@ impl Sink for Counted {
 }
 
 /// Writes fields one after the other.
-pub(super) struct Writer<'a, S> {
+pub(crate) struct Writer<'a, S> {
     sink: &'a mut S,
     flexible: bool,
 }
 
 impl<'a, S: Sink> Writer<'a, S> {
-    pub(super) fn new(sink: &'a mut S, flexible: bool) -> Self {
+    pub(crate) fn new(sink: &'a mut S, flexible: bool) -> Self {
         Self { sink, flexible }
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.sink.put(bytes);
     }
 
-    pub(super) fn i16(&mut self, value: i16) {
+    pub(crate) fn i8(&mut self, value: i8) {
         self.sink.put(&value.to_be_bytes());
     }
 
-    pub(super) fn i32(&mut self, value: i32) {
+    pub(crate) fn i16(&mut self, value: i16) {
         self.sink.put(&value.to_be_bytes());
     }
 
-    pub(super) fn i64(&mut self, value: i64) {
+    pub(crate) fn i32(&mut self, value: i32) {
         self.sink.put(&value.to_be_bytes());
     }
 
-    pub(super) fn topic_id(&mut self, id: TopicId) {
+    pub(crate) fn i64(&mut self, value: i64) {
+        self.sink.put(&value.to_be_bytes());
+    }
+
+    pub(crate) fn topic_id(&mut self, id: TopicId) {
         self.sink.put(&id.0);
     }
 
-    pub(super) fn varint(&mut self, value: u32) {
+    pub(crate) fn varint(&mut self, value: u32) {
         let mut room = [0_u8; varint::BYTES_MAX_32];
         let mut rest = room.as_mut_slice();
         varint::put_u32(&mut rest, value);
@@ -70,17 +74,17 @@ impl<'a, S: Sink> Writer<'a, S> {
     }
 
     /// The count of an array; `None` is a null array.
-    pub(super) fn count(&mut self, count: Option<usize>) {
+    pub(crate) fn count(&mut self, count: Option<usize>) {
         self.length(count);
     }
 
     /// The length of a bytes field.
-    pub(super) fn bytes_length(&mut self, length: usize) {
+    pub(crate) fn bytes_length(&mut self, length: usize) {
         self.length(Some(length));
     }
 
     /// A text that may be null; longer than 32767 bytes, it is cut where the length has only 16 bits.
-    pub(super) fn nullable_text(&mut self, text: Option<&str>) {
+    pub(crate) fn nullable_text(&mut self, text: Option<&str>) {
         if self.flexible {
             self.length(text.map(str::len));
             return self.bytes(text.unwrap_or_default().as_bytes());
@@ -91,14 +95,23 @@ impl<'a, S: Sink> Writer<'a, S> {
     }
 
     /// The end of a structure without tagged fields.
-    pub(super) fn no_tagged(&mut self) {
+    pub(crate) fn no_tagged(&mut self) {
         if self.flexible {
             self.varint(0);
         }
     }
 
+    /// One tagged field, whose content is what `write` writes; the number of them goes before.
+    pub(crate) fn tagged(&mut self, tag: u32, write: impl FnOnce(&mut Writer<'_, BytesMut>)) {
+        let mut content = BytesMut::new();
+        write(&mut Writer::new(&mut content, true));
+        self.varint(tag);
+        self.varint(u32::try_from(content.len()).unwrap_or(u32::MAX));
+        self.bytes(&content);
+    }
+
     /// A tagged field that names a leader and its epoch.
-    pub(super) fn tagged_leader(&mut self, tag: u32, id: i32, epoch: i32) {
+    pub(crate) fn tagged_leader(&mut self, tag: u32, id: i32, epoch: i32) {
         self.varint(tag);
         self.varint(4 + 4 + 1);
         self.i32(id);

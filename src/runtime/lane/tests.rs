@@ -1,4 +1,3 @@
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
@@ -225,13 +224,12 @@ fn two_threads_lose_nothing() {
         let other = ShardId(1 - shard.0);
         async move {
             let outbox = Outbox::new(senders);
-            let answered = Rc::new(RefCell::new(0));
+            let answered = Rc::new(Cell::new(0));
             host::spawn(Queue::Requests, ask(Rc::clone(&outbox), other));
             let started = clock::monotonic();
             answer(outbox, receiver, other, Rc::clone(&answered)).await;
             assert!(clock::monotonic() - started < DEADLINE);
-            let answered = *answered.borrow();
-            answered
+            answered.get()
         }
     })
     .unwrap();
@@ -256,11 +254,11 @@ fn two_threads_lose_nothing() {
         outbox: Rc<Outbox<(bool, u32)>>,
         mut receiver: LaneReceiver<(bool, u32)>,
         other: ShardId,
-        answered: Rc<RefCell<u32>>,
+        answered: Rc<Cell<u32>>,
     ) {
         let mut batch = Vec::new();
         let mut asked = 0;
-        while *answered.borrow() < ROUNDS || asked < ROUNDS {
+        while answered.get() < ROUNDS || asked < ROUNDS {
             assert!(receiver.next_batch(256, &mut batch).await);
             for (question, number) in batch.drain(..) {
                 if question {
@@ -268,8 +266,8 @@ fn two_threads_lose_nothing() {
                     asked += 1;
                     outbox.push(other, (false, number));
                 } else {
-                    assert_eq!(number, *answered.borrow());
-                    *answered.borrow_mut() += 1;
+                    assert_eq!(number, answered.get());
+                    answered.set(answered.get() + 1);
                 }
             }
             outbox.ring();

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::scan::{BatchFacts, HEADER_BYTES};
+use super::batch::{HEADER_BYTES, set_place};
 use crate::ids::Offset;
 
 /// Bytes 0 to 15 of a batch: base offset, length, partition leader epoch. No checksum covers them.
@@ -22,19 +22,19 @@ impl StoredBatch {
     /// Shapes: `received` is one whole batch, checked, at least 61 bytes.
     #[must_use]
     pub fn place(received: &Bytes, base_offset: Offset, leader_epoch: i32) -> Self {
-        let mut head = [0; HEAD_BYTES];
-        head[..8].copy_from_slice(&base_offset.0.to_be_bytes());
-        head[8..12].copy_from_slice(&received[8..12]);
-        head[12..].copy_from_slice(&leader_epoch.to_be_bytes());
-        Self { head, rest: received.slice(HEAD_BYTES..) }
+        let mut placed = Self::whole(received);
+        set_place(&mut placed.head, base_offset, leader_epoch);
+        placed
     }
 
     /// A batch that already has its place (from a file).
+    ///
+    /// # Panics
+    /// When there are fewer bytes than the head has.
     #[must_use]
     pub fn whole(bytes: &Bytes) -> Self {
-        let mut head = [0; HEAD_BYTES];
-        head.copy_from_slice(&bytes[..HEAD_BYTES]);
-        Self { head, rest: bytes.slice(HEAD_BYTES..) }
+        let Some(head) = bytes.first_chunk() else { panic!("{} bytes are no batch", bytes.len()) };
+        Self { head: *head, rest: bytes.slice(HEAD_BYTES..) }
     }
 
     /// Size in bytes.
@@ -49,19 +49,14 @@ impl StoredBatch {
         Offset(i64::from_be_bytes(self.head.first_chunk().copied().unwrap_or_default()))
     }
 
-    /// What its header says, for a batch at `position` of its file.
-    ///
-    /// # Panics
-    /// When it is no batch: it was checked before it was stored.
+    /// Its header, as it is stored.
     #[must_use]
-    pub fn facts(&self, position: u64) -> BatchFacts {
+    pub fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
-        header[..HEAD_BYTES].copy_from_slice(&self.head);
-        header[HEAD_BYTES..].copy_from_slice(&self.rest[..HEADER_BYTES - HEAD_BYTES]);
-        match BatchFacts::read(&header, position) {
-            Some(facts) => facts,
-            None => panic!("a stored batch has a bad header: {header:02x?}"),
-        }
+        let (head, rest) = header.split_at_mut(HEAD_BYTES);
+        head.copy_from_slice(&self.head);
+        rest.iter_mut().zip(&self.rest).for_each(|(into, byte)| *into = *byte);
+        header
     }
 
     /// The two pieces in order.

@@ -1,0 +1,114 @@
+//! Changing settings of topics and of the broker, one by one (IncrementalAlterConfigs).
+//!
+//! Source: apache/kafka `ConfigAdminManager.java`, `ConfigurationControlManager.java`; compared with Apache Kafka 4.4.0.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::command::{Draft, ItemResult, Outcome, Refusal};
+use super::{CatalogRecord, Topic, names};
+use crate::config::{self, Operation};
+use crate::wire::error_code::ErrorCode;
+
+/// Resource type of a topic.
+pub const TOPIC: i8 = 2;
+/// Resource type of a broker; its name is the node id, or empty for all brokers.
+pub const BROKER: i8 = 4;
+
+/// One setting of an [`Alteration`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Name.
+    pub name: String,
+    /// What is to happen; none for a number that the protocol does not have.
+    pub operation: Option<Operation>,
+    /// With which value.
+    pub value: Option<String>,
+}
+
+/// Changes to one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alteration {
+    /// Type of the resource, as on the wire.
+    pub resource_type: i8,
+    /// Its name.
+    pub resource_name: String,
+    /// What is to change.
+    pub changes: Vec<Change>,
+}
+
+/// Changes settings; one result per resource.
+pub(super) fn alter(draft: &mut Draft, resources: &[Alteration]) -> Vec<ItemResult> {
+    let mut times: HashMap<(i8, &str), usize> = HashMap::with_capacity(resources.len());
+    for resource in resources {
+        *times.entry((resource.resource_type, resource.resource_name.as_str())).or_insert(0) += 1;
+    }
+    let once = |resource: &Alteration| times[&(resource.resource_type, resource.resource_name.as_str())] == 1;
+    resources.iter().map(|resource| alter_one(draft, resource, once(resource)).into()).collect()
+}
+
+fn alter_one(draft: &mut Draft, resource: &Alteration, once: bool) -> Result<Outcome, Refusal> {
+    if !once {
+        return Err(Refusal::new(ErrorCode::InvalidRequest, "Each resource must appear at most once."));
+    }
+    check_changes(&resource.changes)?;
+    match resource.resource_type {
+        TOPIC => alter_topic(draft, resource),
+        BROKER => alter_broker(draft, resource),
+        other => Err(Refusal::new(ErrorCode::InvalidRequest, format!("Unknown resource type {other}"))),
+    }
+}
+
+fn check_changes(changes: &[Change]) -> Result<(), Refusal> {
+    let mut seen = HashSet::with_capacity(changes.len());
+    if !changes.iter().all(|change| seen.insert(change.name.as_str())) {
+        return Err(Refusal::new(ErrorCode::InvalidRequest, "Error due to duplicate config keys"));
+    }
+    let lacks_value = |change: &&Change| change.value.is_none() && change.operation != Some(Operation::Delete);
+    let nulls: Vec<&str> = changes.iter().filter(lacks_value).map(|change| change.name.as_str()).collect();
+    if nulls.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Null value not supported for : {}", nulls.join(", "));
+    Err(Refusal::new(ErrorCode::InvalidRequest, message))
+}
+
+fn alter_topic(draft: &mut Draft, resource: &Alteration) -> Result<Outcome, Refusal> {
+    let topic = existing_topic(draft, &resource.resource_name)?;
+    let changes = known(&resource.changes)?;
+    let overrides = config::alter_topic(draft.catalog.config(), &topic.overrides, &changes)?;
+    if overrides != topic.overrides {
+        draft.record(CatalogRecord::TopicConfigs { id: topic.id, overrides });
+    }
+    Ok(Outcome::Nothing)
+}
+
+fn existing_topic(draft: &Draft, name: &str) -> Result<Arc<Topic>, Refusal> {
+    if name.is_empty() {
+        return Err(Refusal::new(ErrorCode::InvalidRequest, "Default topic resources are not allowed."));
+    }
+    names::check(name).map_err(|why| Refusal::new(ErrorCode::InvalidTopicException, why))?;
+    let missing = || Refusal::new(ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."));
+    draft.catalog.topic(name).cloned().ok_or_else(missing)
+}
+
+fn alter_broker(draft: &mut Draft, resource: &Alteration) -> Result<Outcome, Refusal> {
+    let scope = config::Scope::to_alter(&resource.resource_name, draft.catalog.node_id())
+        .map_err(|message| Refusal::new(ErrorCode::InvalidRequest, message))?;
+    let changes = known(&resource.changes)?;
+    let dynamic = config::alter_broker(draft.catalog.config(), scope, &changes)?;
+    if dynamic != *draft.catalog.dynamic() {
+        draft.record(CatalogRecord::BrokerConfigs { all: dynamic.all, broker: dynamic.broker });
+    }
+    Ok(Outcome::Nothing)
+}
+
+/// The changes as the configuration reads them; Kafka has no sentence for an operation that does not exist.
+fn known(changes: &[Change]) -> Result<Vec<config::Change<'_>>, Refusal> {
+    let unknown = Refusal { error: ErrorCode::UnknownServerError, message: None };
+    changes.iter().map(read).collect::<Option<Vec<_>>>().ok_or(unknown)
+}
+
+fn read(change: &Change) -> Option<config::Change<'_>> {
+    Some(config::Change { name: &change.name, operation: change.operation?, value: change.value.as_deref() })
+}

@@ -1,0 +1,223 @@
+//! The one writer of the catalog, on shard 0: decide → append → make folders → visible on every shard → answer.
+//!
+//! Commands are taken one at a time. What a record depends on is durable before it is visible: the catalog's record, then
+//! the folders of new partitions (storage rule S5). A crash in between leaves folders to be made at the next start.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::catalog::{Catalog, CatalogRecord, Command, ItemResult, Topic, decide};
+use super::messages::{Ask, PartitionKey};
+use super::partition::Partition;
+use super::shard::Shard;
+use crate::ids::{TopicId, TopicPartition};
+use crate::log::catalog_log::CatalogLog;
+use crate::log::kafka_files;
+use crate::log::layout::Layout;
+use crate::log::partition_log::{LogRules, PartitionLog};
+use crate::runtime::disk::Disk;
+use crate::runtime::host::{self, Queue};
+use crate::runtime::signal::Turns;
+use crate::state::producers::Producers;
+use crate::wire::error_code::ErrorCode;
+
+/// Folders made or renamed before other tasks run.
+const FOLDERS_IN_A_ROW: usize = 16;
+/// Ending of the folder of a deleted partition, as in Kafka.
+pub const DELETED_FOLDER: &str = "-delete";
+/// Characters of a folder's name that are kept when it is deleted.
+const NAME_KEPT: usize = 255 - 1 - 32 - DELETED_FOLDER.len();
+
+/// The catalog's files and who may write them now.
+pub struct CatalogHost<D: Disk> {
+    log: CatalogLog<D>,
+    turns: Turns,
+}
+
+impl<D: Disk> CatalogHost<D> {
+    /// The host of an open catalog.
+    #[must_use]
+    pub fn new(log: CatalogLog<D>) -> Self {
+        Self { log, turns: Turns::default() }
+    }
+
+    /// Makes records durable, all or none.
+    async fn append(&self, records: &[CatalogRecord], next: &Catalog) -> io::Result<()> {
+        let encoded: Vec<_> = records.iter().map(CatalogRecord::encode).collect();
+        let full = match self.log.append(&encoded).await {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => true,
+            other => {
+                other?;
+                self.log.needs_snapshot()
+            }
+        };
+        if full {
+            let snapshot: Vec<_> = next.snapshot_records().iter().map(CatalogRecord::encode).collect();
+            self.log.rewrite(&snapshot).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A topic id that nobody has: random, as in Kafka.
+fn new_topic_id() -> TopicId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&host::random().to_be_bytes());
+    bytes[8..].copy_from_slice(&host::random().to_be_bytes());
+    // Version 4, variant 1, as every uuid library expects of a random id.
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    TopicId(bytes)
+}
+
+impl<D: Disk> Shard<D> {
+    /// Does a command on the catalog; see the module.
+    pub(super) async fn change(self: &Rc<Self>, command: Command) -> Result<Vec<ItemResult>, ErrorCode> {
+        let Some(host) = self.catalog_host() else { return Err(ErrorCode::NotController) };
+        let _turn = host.turns.mine().await;
+        let before = self.catalog();
+        let decision = decide(&before, &command, new_topic_id);
+        if decision.records.is_empty() {
+            return Ok(decision.results);
+        }
+        let changed = async {
+            host.append(&decision.records, &decision.next).await?;
+            make_folders(&self.disk, &self.layout, &before, &decision.next).await
+        };
+        if let Err(error) = changed.await {
+            tracing::error!("the catalog cannot be changed: {error}");
+            return Err(ErrorCode::KafkaStorageError);
+        }
+        let next = Arc::new(decision.next);
+        let published: Vec<_> =
+            self.all_shards().map(|shard| self.ask(shard, Ask::Publish(Arc::clone(&next)))).collect();
+        for done in published {
+            done.await;
+        }
+        Ok(decision.results)
+    }
+
+    /// Makes a new catalog visible here: new partitions appear, those of deleted topics go, settings change.
+    pub(super) async fn publish(self: &Rc<Self>, catalog: Arc<Catalog>) {
+        let before = self.catalog();
+        for topic in catalog.topics() {
+            let known = before.topic_by_id(topic.id);
+            if known.is_some_and(|known| Arc::ptr_eq(known, topic)) {
+                continue;
+            }
+            self.take_topic(topic, known.map(Arc::as_ref));
+        }
+        self.set_catalog(Arc::clone(&catalog));
+        for topic in before.topics().filter(|topic| catalog.topic_by_id(topic.id).is_none()) {
+            self.drop_topic(topic).await;
+        }
+    }
+
+    fn take_topic(&self, topic: &Topic, known: Option<&Topic>) {
+        for (partition, log_id) in (0..).zip(&topic.partitions) {
+            let key = PartitionKey { topic: topic.id, partition };
+            if !self.owns(key) {
+                continue;
+            }
+            if let Some(present) = self.partition(key) {
+                if known.is_some_and(|known| known.settings != topic.settings) {
+                    present.set_settings(&topic.settings);
+                }
+                continue;
+            }
+            let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
+            let folder = self.layout.partition(&name);
+            let rules = LogRules::of(&topic.settings);
+            let log = PartitionLog::empty(self.disk.clone(), folder, rules, crate::ids::Offset(0));
+            let producers = Producers::new(host::random());
+            let made = Partition::new(key, name, *log_id, &topic.settings, log, producers);
+            made.mark_dirty();
+            self.partitions.borrow_mut().insert(key, Rc::new(made));
+        }
+    }
+
+    /// Renames the folders at once, so that the name is free, and unlinks them later.
+    async fn drop_topic(&self, topic: &Topic) {
+        for partition in 0..topic.partition_count() {
+            let key = PartitionKey { topic: topic.id, partition };
+            let Some(gone) = self.partitions.borrow_mut().remove(&key) else { continue };
+            gone.close(&self.waiters);
+            self.removed.borrow_mut().push(gone.log_id);
+            let folder = self.layout.partition(&gone.name);
+            match retire_folder(&self.disk, &self.layout, &folder, topic.id).await {
+                Ok(retired) => {
+                    let disk = self.disk.clone();
+                    host::spawn(Queue::Background, async move {
+                        if let Err(error) = disk.remove_dir_all(&retired).await {
+                            tracing::warn!("{}: cannot be removed now, the next start tries again: {error}", retired.display());
+                        }
+                    });
+                }
+                Err(error) => tracing::error!("{}: cannot be renamed for deletion: {error}", folder.display()),
+            }
+        }
+    }
+}
+
+/// Gives the folder of a deleted partition a name that no partition has, durably.
+pub(super) async fn retire_folder<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    folder: &Path,
+    topic: TopicId,
+) -> io::Result<std::path::PathBuf> {
+    // As Kafka names it: the name, cut so that the whole stays below the limit of a file name, a dot, 32 hexadecimal
+    // digits that nothing else has, and the ending.
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let kept: String = name.chars().take(NAME_KEPT).collect();
+    let partition = name.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
+    let topic = topic.0.iter().take(12).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let retired = layout.kafka().join(format!("{kept}.{topic}{partition:08x}{DELETED_FOLDER}"));
+    disk.rename(folder, &retired)?;
+    disk.sync_dir(&layout.kafka()).await?;
+    Ok(retired)
+}
+
+/// Makes the folders of the partitions that `next` has and `before` has not, durably, each with its topic's id.
+pub(super) async fn make_folders<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    before: &Catalog,
+    next: &Catalog,
+) -> io::Result<()> {
+    let mut made = 0_usize;
+    for topic in next.topics() {
+        let known = before.topic_by_id(topic.id).map_or(0, |known| known.partition_count());
+        for partition in known..topic.partition_count() {
+            let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
+            make_folder(disk, layout, &name, topic.id).await?;
+            made += 1;
+            if made.is_multiple_of(FOLDERS_IN_A_ROW) {
+                host::yield_now().await;
+            }
+        }
+    }
+    if made > 0 { disk.sync_fs(layout.root()).await } else { Ok(()) }
+}
+
+/// Makes one folder with its `partition.metadata`; durable after a sync of the file system.
+pub(super) async fn make_folder<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    name: &TopicPartition,
+    topic: TopicId,
+) -> io::Result<()> {
+    use crate::runtime::disk::{Access, Create, DiskFile, short_write};
+    let folder = layout.partition(name);
+    disk.create_dir_all(&folder)?;
+    let path = folder.join(kafka_files::PARTITION_METADATA);
+    let content = Bytes::from(kafka_files::encode_partition_metadata(topic));
+    let wanted = content.len();
+    let file = disk.open(&path, Access::Buffered, Create::Truncate)?;
+    let written = file.write_at(0, content).await?;
+    if written == wanted { Ok(()) } else { Err(short_write(&path, written, wanted)) }
+}

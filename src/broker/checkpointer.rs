@@ -1,0 +1,308 @@
+//! Checkpoints of one shard: what makes files of the commit log free (storage.md §5).
+//!
+//! The order is the guarantee (storage rule S4): note how far the log goes → segments flushed → folders flushed → state
+//! file durable → log files given up. A recovery point may be ahead of the high watermark; the reverse is not possible.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::partition::Partition;
+use super::shard::Shard;
+use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
+use crate::log::checkpoint::{Checkpoint, Header, Kind, PartitionEntry, ProducerEntry, WindowEntry};
+use crate::log::checkpoint_chain::{self as chain, Named};
+use crate::log::segment::{Sealing, Segment};
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::signal::{Turns, rung_or_elapsed};
+use crate::state::producers::{Change, ProducerState};
+
+/// Pause between the flushes of two partitions, so that commits beside them stay quick.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The chain of checkpoint files of one shard.
+pub struct Checkpointer {
+    folder: PathBuf,
+    names: RefCell<Vec<Named>>,
+    next_seq: Cell<u64>,
+    newest: Cell<u64>,
+    turns: Turns,
+}
+
+impl Checkpointer {
+    /// Goes on behind the files that are in `folder`.
+    #[must_use]
+    pub fn new(folder: PathBuf, names: Vec<Named>, next_seq: u64) -> Self {
+        let newest = names.last().map_or(0, |named| named.seq);
+        Self { folder, names: RefCell::new(names), next_seq: Cell::new(next_seq), newest: Cell::new(newest), turns: Turns::default() }
+    }
+}
+
+/// What one partition adds to a checkpoint.
+struct Part {
+    partition: PartitionEntry,
+    producers: Vec<ProducerEntry>,
+}
+
+impl<D: Disk> Shard<D> {
+    /// Writes checkpoints when the log presses, when time has passed with something dirty, and on request.
+    pub(super) async fn keep_checkpoints(self: Rc<Self>) {
+        let interval = Duration::from_millis(self.config().checkpoint_interval_ms);
+        while !self.is_stopping() {
+            rung_or_elapsed(self.log().pressure(), interval).await;
+            if self.is_stopping() || self.log().is_failed() {
+                return;
+            }
+            if let Err(error) = self.checkpoint(false, PAUSE).await {
+                tracing::error!("{}: the checkpoint failed, the commit log keeps its files: {error}", self.id);
+            }
+        }
+    }
+
+    /// Writes one checkpoint of everything that changed since the last one; a full one if asked, or when it is time.
+    ///
+    /// # Errors
+    /// Those of the disk. Nothing is given up then.
+    pub(super) async fn checkpoint(self: &Rc<Self>, full: bool, pause: Duration) -> io::Result<()> {
+        let Some(checkpointer) = self.checkpointer.get() else { return Ok(()) };
+        let _turn = checkpointer.turns.mine().await;
+        let is_full = full || chain::wants_full(&checkpointer.names.borrow());
+        // Everything of these groups was staged before this moment, so the flushes below cover it.
+        let covered = self.log().last_closed_sequence();
+        let failed_before = self.all_partitions().iter().any(|partition| partition.is_failed());
+        let mut parts = Vec::new();
+        for partition in self.all_partitions() {
+            let is_dirty = partition.take_dirty();
+            if is_dirty || is_full {
+                match self.flush_partition(&partition, is_full).await {
+                    Ok(part) => {
+                        parts.push(part);
+                        self.note_progress();
+                    }
+                    Err(error) => {
+                        partition.mark_dirty();
+                        partition.fail(&error);
+                        return Err(error);
+                    }
+                }
+                if is_dirty && !pause.is_zero() {
+                    clock::sleep(pause).await;
+                }
+            }
+        }
+        let oldest_needed_file =
+            if failed_before { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
+        self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
+        self.log().release_before(oldest_needed_file);
+        Ok(())
+    }
+
+    /// The full checkpoint that ends recovery: everything is on disk already.
+    pub(super) async fn checkpoint_all(self: &Rc<Self>) -> io::Result<()> {
+        self.checkpoint(true, Duration::ZERO).await
+    }
+
+    async fn write_checkpoint(
+        &self,
+        checkpointer: &Checkpointer,
+        is_full: bool,
+        parts: Vec<Part>,
+        oldest_needed_file: u64,
+    ) -> io::Result<()> {
+        let seq = checkpointer.next_seq.get();
+        let header = Header {
+            kind: if is_full { Kind::Full } else { Kind::Delta },
+            shard: self.id.0,
+            generation: self.generation(),
+            seq,
+            previous: checkpointer.newest.get(),
+            oldest_needed_file,
+        };
+        let removed = std::mem::take(&mut *self.removed.borrow_mut());
+        let mut checkpoint = Checkpoint { header, partitions: Vec::new(), producers: Vec::new() };
+        if !is_full {
+            checkpoint.partitions.extend(removed.iter().map(|log_id| removed_entry(*log_id)));
+        }
+        for part in parts {
+            checkpoint.partitions.push(part.partition);
+            checkpoint.producers.extend(part.producers);
+        }
+        checkpointer.next_seq.set(seq + 1);
+        let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
+        checkpointer.newest.set(seq);
+        checkpointer.names.borrow_mut().push(named);
+        if is_full {
+            self.forget_old_checkpoints(checkpointer).await;
+        }
+        Ok(())
+    }
+
+    async fn forget_old_checkpoints(&self, checkpointer: &Checkpointer) {
+        for path in chain::deletable(&checkpointer.names.borrow().clone()) {
+            match self.disk.remove_file(&path).await {
+                Ok(()) => checkpointer.names.borrow_mut().retain(|named| named.path != path),
+                Err(error) => tracing::warn!("{}: cannot be removed: {error}", path.display()),
+            }
+        }
+    }
+
+    /// Brings one partition to disk as it is now, and says how it is.
+    async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool) -> io::Result<Part> {
+        // One step: offsets, positions and producers that belong together.
+        let (end, start, unsealed, active, changed) = {
+            let log = partition.log.borrow();
+            let from = partition.recovery_point.get();
+            let unsealed: Vec<_> =
+                log.segments().iter().filter(|segment| segment.end() > from || is_last(&log, segment)).cloned().collect();
+            let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
+            let changed = partition.producers.borrow_mut().take_changed();
+            (log.end(), log.start(), unsealed, active, changed)
+        };
+        let flushed = self.flush_files(partition, end, &unsealed).await;
+        if let Err(error) = flushed {
+            partition.producers.borrow_mut().mark_changed(changed.iter().map(|change| change.producer_id));
+            return Err(error);
+        }
+        partition.recovery_point.set(end);
+        let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
+        let entry = PartitionEntry {
+            log_id: partition.log_id,
+            removed: false,
+            log_start: start,
+            recovery_point: end,
+            segment_base,
+            position,
+            leader_epoch: u32::try_from(self.leader_epoch()).unwrap_or(0),
+            segment_file_bytes: position,
+        };
+        let producers = if is_full {
+            all_producers(partition)
+        } else {
+            changed.into_iter().map(|change| producer_entry(partition.log_id, change)).collect()
+        };
+        Ok(Part { partition: entry, producers })
+    }
+
+    async fn flush_files(
+        &self,
+        partition: &Rc<Partition<D>>,
+        end: Offset,
+        unsealed: &[Rc<Segment<D>>],
+    ) -> io::Result<()> {
+        partition.write_rest(&self.waiters).await;
+        let written = partition.written.reached(super::partition::unsigned(end), || partition.is_failed()).await;
+        if !written {
+            return Err(io::Error::other("an earlier write of the partition failed"));
+        }
+        let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
+        for segment in closed {
+            segment.seal(self.sealing(partition, false)).await?;
+            segment.sync().await?;
+            segment.sync_seal().await?;
+        }
+        active.flush_indexes().await?;
+        active.sync().await?;
+        let folder_changed = partition.log.borrow_mut().take_folder_changed();
+        if folder_changed || !closed.is_empty() {
+            let folder = partition.log.borrow().folder().to_path_buf();
+            self.disk.sync_dir(&folder).await?;
+        }
+        Ok(())
+    }
+
+    fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
+        Sealing { open, log_id: partition.log_id, generation: self.generation(), aborts: (0, 0) }
+    }
+
+    /// The last act of a clean stop: every partition sealed and flushed, one full checkpoint, Kafka's own files.
+    pub(super) async fn close(self: &Rc<Self>) -> Result<Vec<(TopicPartition, Offset, Offset)>, String> {
+        let in_a_sentence = |error: io::Error| format!("{} could not flush its data: {error}", self.id);
+        self.log().hurry();
+        let last = self.log().last_sequence();
+        if !self.log().wait_durable(last).await {
+            return Err(format!("{} could not write its commit log", self.id));
+        }
+        self.checkpoint(true, Duration::ZERO).await.map_err(in_a_sentence)?;
+        let mut closed = Vec::new();
+        for partition in self.all_partitions() {
+            self.close_partition(&partition).await.map_err(in_a_sentence)?;
+            self.note_progress();
+            closed.push((partition.name.clone(), partition.recovery_point.get(), partition.log_start()));
+        }
+        self.log().stop();
+        Ok(closed)
+    }
+
+    /// Writes what only others need: the seal of the active segment, Kafka's snapshot and epochs.
+    async fn close_partition(&self, partition: &Rc<Partition<D>>) -> io::Result<()> {
+        let (active, end, folder) = {
+            let log = partition.log.borrow();
+            (log.active().cloned(), log.end(), log.folder().to_path_buf())
+        };
+        let Some(active) = active else { return Ok(()) };
+        active.seal(self.sealing(partition, true)).await?;
+        super::kafka_view::write(&self.disk, &folder, partition, end, self.leader_epoch()).await
+    }
+}
+
+fn is_last<D: Disk>(log: &crate::log::partition_log::PartitionLog<D>, segment: &Rc<Segment<D>>) -> bool {
+    log.active().is_some_and(|active| Rc::ptr_eq(active, segment))
+}
+
+fn removed_entry(log_id: LogId) -> PartitionEntry {
+    let none = Offset(0);
+    PartitionEntry {
+        log_id,
+        removed: true,
+        log_start: none,
+        recovery_point: none,
+        segment_base: none,
+        position: 0,
+        leader_epoch: 0,
+        segment_file_bytes: 0,
+    }
+}
+
+fn all_producers<D: Disk>(partition: &Partition<D>) -> Vec<ProducerEntry> {
+    let producers = partition.producers.borrow();
+    producers.iter().map(|(id, state)| entry_of(partition.log_id, id, state)).collect()
+}
+
+fn producer_entry(log_id: LogId, change: Change) -> ProducerEntry {
+    match change.state {
+        Some(state) => entry_of(log_id, change.producer_id, &state),
+        None => ProducerEntry {
+            log_id,
+            producer_id: change.producer_id,
+            epoch: crate::ids::ProducerEpoch(-1),
+            removed: true,
+            coordinator_epoch: -1,
+            last_append_ms: -1,
+            txn_first_offset: None,
+            window: Vec::new(),
+        },
+    }
+}
+
+fn entry_of(log_id: LogId, producer_id: ProducerId, state: &ProducerState) -> ProducerEntry {
+    let window = state.window.batches().iter().map(|batch| WindowEntry {
+        base_offset: batch.base_offset,
+        last_offset_delta: batch.last_offset_delta.unsigned_abs(),
+        first_sequence: batch.first_sequence,
+        last_sequence: batch.last_sequence(),
+        max_timestamp: batch.max_timestamp,
+    });
+    ProducerEntry {
+        log_id,
+        producer_id,
+        epoch: state.epoch,
+        removed: false,
+        coordinator_epoch: state.coordinator_epoch,
+        last_append_ms: state.last_append_ms,
+        txn_first_offset: state.txn_first_offset,
+        window: window.collect(),
+    }
+}

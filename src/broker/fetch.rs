@@ -1,0 +1,175 @@
+//! Reads on the owning core: what is there now, and watches for when there is more.
+
+use std::rc::Rc;
+
+use super::messages::{Answer, Fetched, PartitionKey, ReadItem, ReadLimits, Records, Watch, WatchItem};
+use super::partition::Partition;
+use super::shard::{Served, Shard};
+use crate::ids::{Offset, ShardId};
+use crate::log::segment_read::ReadLimits as FileLimits;
+use crate::runtime::disk::Disk;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::fetch::RecordPart;
+
+impl<D: Disk> Shard<D> {
+    /// Reads what is there now: from memory at once, from files when they come.
+    pub(super) fn read(self: &Rc<Self>, items: Vec<ReadItem>, limits: ReadLimits) -> Served {
+        let mut reader = Reader { items: items.into_iter(), left: limits.bytes_max, first_whole: limits.first_whole, done: Vec::new() };
+        match self.read_from_memory(&mut reader) {
+            None => Served::Now(Answer::Read(reader.done)),
+            Some(first) => {
+                let shard = Rc::clone(self);
+                Served::Later(Box::pin(async move {
+                    let mut missed = Some(first);
+                    while let Some((item, partition)) = missed {
+                        let fetched = read_files(&partition, &item, reader.left, reader.first_whole).await;
+                        reader.add(fetched);
+                        missed = shard.read_from_memory(&mut reader);
+                    }
+                    Answer::Read(reader.done)
+                }))
+            }
+        }
+    }
+
+    /// Goes on until a partition must be read from its files.
+    fn read_from_memory(&self, reader: &mut Reader) -> Option<(ReadItem, Rc<Partition<D>>)> {
+        while let Some(item) = reader.items.next() {
+            let partition = match self.readable(&item) {
+                Ok(partition) => partition,
+                Err(error) => {
+                    reader.add(failed(error));
+                    continue;
+                }
+            };
+            let bytes_max = item.bytes_max.min(reader.left);
+            if item.offset == partition.high_watermark() || (bytes_max == 0 && !reader.first_whole) {
+                reader.add(found(&partition, Records::default()));
+                continue;
+            }
+            match partition.read_tail(item.offset, bytes_max, reader.first_whole) {
+                Some(records) => reader.add(found(&partition, records)),
+                None => return Some((item, partition)),
+            }
+        }
+        None
+    }
+
+    fn readable(&self, item: &ReadItem) -> Result<Rc<Partition<D>>, ErrorCode> {
+        let partition = self.find_partition(item.key)?;
+        self.check_epoch(item.leader_epoch)?;
+        // Above the high watermark and not above the end: written, and not promised to anybody yet.
+        let end = partition.log.borrow().end();
+        if item.offset < partition.log_start() || item.offset > end {
+            return Err(ErrorCode::OffsetOutOfRange);
+        }
+        Ok(partition)
+    }
+
+    /// The epoch that a client believes in: older ones are fenced, newer ones not known here.
+    pub(super) fn check_epoch(&self, believed: i32) -> Result<(), ErrorCode> {
+        match believed {
+            -1 => Ok(()),
+            older if older < self.leader_epoch() => Err(ErrorCode::FencedLeaderEpoch),
+            newer if newer > self.leader_epoch() => Err(ErrorCode::UnknownLeaderEpoch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers when one of the partitions has more than the fetch has seen, or its time is up.
+    pub(super) fn watch(self: &Rc<Self>, items: &[WatchItem], watch: Watch) -> Served {
+        let partitions: Option<Vec<_>> = items
+            .iter()
+            .map(|item| self.partition(item.key).filter(|partition| partition.high_watermark() == item.seen))
+            .collect();
+        let Some(partitions) = partitions.filter(|_| !self.is_stopping()) else { return Served::Now(Answer::Woken) };
+        let (watcher, woken) = self.waiters.add(watch.wait);
+        for partition in partitions {
+            partition.watch(&watcher);
+        }
+        let key = (watch.from, watch.number);
+        self.watches.borrow_mut().insert(key, watcher);
+        let shard = Rc::clone(self);
+        Served::Later(Box::pin(async move {
+            woken.await;
+            shard.watches.borrow_mut().remove(&key);
+            Answer::Woken
+        }))
+    }
+
+    /// The asker does not wait any more: its watch answers now, so that its slot is free.
+    pub(super) fn unwatch(&self, from: ShardId, number: u64) {
+        let watcher = self.watches.borrow_mut().remove(&(from, number));
+        if let Some(watcher) = watcher {
+            self.waiters.wake(&watcher);
+        }
+    }
+
+    /// True when the partition is here and has nothing that `seen` does not cover.
+    #[must_use]
+    pub fn has_nothing_new(&self, key: PartitionKey, seen: Offset) -> bool {
+        self.partition(key).is_some_and(|partition| partition.high_watermark() == seen)
+    }
+}
+
+struct Reader {
+    items: std::vec::IntoIter<ReadItem>,
+    /// Bytes that may still be read.
+    left: usize,
+    /// Nothing was found yet, so the first batch goes out whatever its size.
+    first_whole: bool,
+    done: Vec<Fetched>,
+}
+
+impl Reader {
+    fn add(&mut self, fetched: Fetched) {
+        self.left = self.left.saturating_sub(fetched.records.bytes);
+        self.first_whole &= fetched.records.bytes == 0;
+        self.done.push(fetched);
+    }
+}
+
+async fn read_files<D: Disk>(
+    partition: &Partition<D>,
+    item: &ReadItem,
+    bytes_left: usize,
+    first_whole: bool,
+) -> Fetched {
+    let bytes_max = item.bytes_max.min(bytes_left);
+    for readable in partition.readable_from(item.offset) {
+        let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };
+        match readable.segment.read(item.offset, limits).await {
+            Ok(Some(chunk)) => {
+                let bytes = chunk.bytes.len();
+                return found(partition, Records { parts: vec![RecordPart::Slice(chunk.bytes)], bytes });
+            }
+            Ok(None) if readable.segment.end() > item.offset => break,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!("{}: reading from offset {} failed: {error}", partition.name, item.offset);
+                return failed(ErrorCode::KafkaStorageError);
+            }
+        }
+    }
+    found(partition, Records::default())
+}
+
+fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
+    Fetched {
+        error: ErrorCode::None,
+        high_watermark: partition.high_watermark(),
+        log_start_offset: partition.log_start(),
+        records,
+    }
+}
+
+/// An answer without records.
+#[must_use]
+pub fn failed(error: ErrorCode) -> Fetched {
+    Fetched {
+        error,
+        high_watermark: Offset(-1),
+        log_start_offset: Offset(-1),
+        records: Records::default(),
+    }
+}

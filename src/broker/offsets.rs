@@ -1,0 +1,96 @@
+//! ListOffsets on the owning core, and the sizes of logs.
+
+use std::rc::Rc;
+
+use super::messages::{FoundOffset, OffsetQuery};
+use super::partition::Partition;
+use super::shard::Shard;
+use crate::ids::{Offset, TopicPartition};
+use crate::log::index::TimestampOffset;
+use crate::runtime::disk::Disk;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::timestamps;
+
+/// Timestamps that mean something else.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING_UPLOAD: i64 = -6;
+
+impl<D: Disk> Shard<D> {
+    /// Answers the queries in order.
+    pub(super) async fn find_offsets(self: Rc<Self>, queries: Vec<OffsetQuery>) -> Vec<FoundOffset> {
+        let mut found = Vec::with_capacity(queries.len());
+        for query in queries {
+            found.push(self.find_offset(&query).await.unwrap_or_else(not_found));
+        }
+        found
+    }
+
+    async fn find_offset(&self, query: &OffsetQuery) -> Result<FoundOffset, ErrorCode> {
+        let partition = self.find_partition(query.key)?;
+        self.check_epoch(query.leader_epoch)?;
+        let at = |offset, timestamp| FoundOffset {
+            error: ErrorCode::None,
+            offset,
+            timestamp,
+            leader_epoch: self.leader_epoch(),
+        };
+        let looked_up = match query.timestamp {
+            LATEST => return Ok(at(partition.high_watermark(), -1)),
+            EARLIEST | EARLIEST_LOCAL => return Ok(at(partition.log_start(), -1)),
+            LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(not_found(ErrorCode::None)),
+            MAX_TIMESTAMP => find_newest(&partition).await,
+            time => find_by_time(&partition, time).await,
+        };
+        match looked_up {
+            Ok(Some(found)) => Ok(at(found.offset, found.timestamp)),
+            Ok(None) => Ok(not_found(ErrorCode::None)),
+            Err(error) => {
+                tracing::error!("{}: the look-up of an offset by time failed: {error}", partition.name);
+                Err(ErrorCode::KafkaStorageError)
+            }
+        }
+    }
+
+    /// Bytes of each partition of this shard.
+    pub(super) fn sizes(&self) -> Vec<(TopicPartition, u64)> {
+        let partitions = self.partitions.borrow();
+        partitions.values().map(|partition| (partition.name.clone(), partition.log.borrow().bytes())).collect()
+    }
+}
+
+async fn find_by_time<D: Disk>(partition: &Partition<D>, time: i64) -> std::io::Result<Option<TimestampOffset>> {
+    let from = partition.log_start();
+    for readable in partition.readable_from(from) {
+        let exact = |batch: &[u8]| timestamps::first_at_or_after(batch, time, from).map(pair);
+        if let Some(found) = readable.segment.find_by_time(time, from, readable.upper, exact).await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The first record that has the largest timestamp of the log.
+async fn find_newest<D: Disk>(partition: &Partition<D>) -> std::io::Result<Option<TimestampOffset>> {
+    let mut newest: Option<TimestampOffset> = None;
+    for readable in partition.readable_from(partition.log_start()) {
+        let exact = |batch: &[u8]| timestamps::newest(batch).map(pair);
+        let found = readable.segment.find_newest(readable.upper, exact).await?;
+        newest = match (newest, found) {
+            (Some(known), Some(found)) if found.timestamp <= known.timestamp => Some(known),
+            (known, found) => found.or(known),
+        };
+    }
+    Ok(newest)
+}
+
+fn pair(found: (Offset, i64)) -> TimestampOffset {
+    TimestampOffset { timestamp: found.1, offset: found.0 }
+}
+
+fn not_found(error: ErrorCode) -> FoundOffset {
+    FoundOffset { error, offset: Offset(-1), timestamp: -1, leader_epoch: -1 }
+}

@@ -1,0 +1,236 @@
+//! Produce on the owning core: stage in the order of arrival, write, wait for what the client asked for.
+
+use std::rc::Rc;
+
+use super::messages::{AckLevel, Answer, CheckedBatch, PartitionKey, ProduceItem, Produced};
+use super::partition::{Partition, StageContext, Staged};
+use super::shard::{Served, Shard, Undurable};
+use crate::config::Durability;
+use crate::ids::Offset;
+use crate::log::commit_log::CommitLog;
+use crate::log::log_file::LogRecord;
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::host::{self, Queue};
+use crate::wire::admission::Refused;
+use crate::wire::error_code::ErrorCode;
+
+/// One batch of a request, after staging.
+struct Waiting<D: Disk> {
+    produced: Produced,
+    /// What a good answer waits for: the partition and the end of the batch.
+    wait: Option<(Rc<Partition<D>>, Offset)>,
+}
+
+impl<D: Disk> Shard<D> {
+    /// Stages the batches of one request, in order; the answer comes when they are as safe as was asked.
+    pub(super) fn produce(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
+        if !self.has_room_for(&items) {
+            return self.produce_later(items, level);
+        }
+        self.produce_now(items, level)
+    }
+
+    fn produce_now(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
+        let waiting: Vec<_> = items.into_iter().map(|item| self.stage_item(item)).collect();
+        self.write_what_is_awaited(&waiting, level);
+        if level == AckLevel::None || waiting.iter().all(|one| one.wait.is_none()) {
+            return Served::Now(Answer::Produced(waiting.into_iter().map(|one| one.produced).collect()));
+        }
+        let work = self.begin_work();
+        let log = self.log().clone();
+        Served::Later(Box::pin(async move {
+            let mut results = Vec::with_capacity(waiting.len());
+            for one in waiting {
+                results.push(settle(&log, one, level).await);
+            }
+            drop(work);
+            Answer::Produced(results)
+        }))
+    }
+
+    /// While the commit log has no room, requests wait here in the order in which they came.
+    fn produce_later(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
+        let (sender, receiver) = crate::runtime::signal::once();
+        let is_first = {
+            let mut stalled = self.stalled.borrow_mut();
+            stalled.push_back((items, level, sender));
+            stalled.len() == 1
+        };
+        if is_first {
+            host::spawn(Queue::Requests, Rc::clone(self).unstall());
+        }
+        Served::Later(Box::pin(async move { receiver.await.unwrap_or(Answer::Produced(Vec::new())) }))
+    }
+
+    async fn unstall(self: Rc<Self>) {
+        loop {
+            let Some(bytes) = self.stalled.borrow().front().map(|(items, ..)| bytes_of(items)) else { return };
+            // A failed log has no room ever again; staging then answers with the storage error.
+            let _has_room = self.log().wait_for_room(bytes).await;
+            let front = self.stalled.borrow().front().is_some();
+            if !front {
+                return;
+            }
+            let Some((items, level, sender)) = self.stalled.borrow_mut().pop_front() else { return };
+            match self.produce_now(items, level) {
+                Served::Now(answer) => sender.send(answer),
+                Served::Later(answer) => {
+                    host::spawn(Queue::Requests, async move { sender.send(answer.await) });
+                }
+            }
+        }
+    }
+
+    fn has_room_for(&self, items: &[ProduceItem]) -> bool {
+        self.stalled.borrow().is_empty() && (self.log().is_failed() || self.log().has_room(bytes_of(items)))
+    }
+
+    fn stage_item(self: &Rc<Self>, item: ProduceItem) -> Waiting<D> {
+        let Some(partition) = self.partition(item.key) else {
+            return Waiting { produced: refused(ErrorCode::UnknownTopicOrPartition, Offset(-1)), wait: None };
+        };
+        let batch = match item.checked {
+            Ok(batch) => batch,
+            Err(reason) => return Waiting { produced: refused_for(reason, partition.log_start()), wait: None },
+        };
+        match self.stage(&partition, &batch) {
+            Ok(staged) => {
+                let produced = Produced {
+                    error: ErrorCode::None,
+                    base_offset: staged.base_offset,
+                    log_append_time_ms: staged.log_append_time_ms,
+                    log_start_offset: partition.log_start(),
+                    detail: None,
+                };
+                Waiting { produced, wait: Some((partition, staged.end)) }
+            }
+            Err(error) => Waiting { produced: refused(error, start_beside(error, &partition)), wait: None },
+        }
+    }
+
+    fn stage(self: &Rc<Self>, partition: &Rc<Partition<D>>, batch: &CheckedBatch) -> Result<Staged, ErrorCode> {
+        let log = self.log();
+        let tick = self.tick.get() + 1;
+        self.tick.set(tick);
+        let mut context = StageContext {
+            leader_epoch: self.leader_epoch(),
+            now_ms: clock::now_ms(),
+            admits: !log.is_failed() && !self.disk_is_full.get() && batch.bytes.len() <= log.record_bytes_max(),
+            arena: &mut self.arena.borrow_mut(),
+            tick,
+        };
+        let mut staged = partition.stage(batch, &mut context)?;
+        if let Some(stored) = staged.stored.take() {
+            let bytes = stored.len();
+            let is_lazy = partition.durability() == Durability::PageCache;
+            let group = log.push(LogRecord::batch(partition.log_id, staged.base_offset, stored), is_lazy);
+            let undurable = Undurable { group, partition: Rc::clone(partition), end: staged.end };
+            self.undurable.borrow_mut().push_back(undurable);
+            self.unwritten.borrow_mut().push(Rc::clone(partition));
+            self.keep_in_tail(partition, staged.base_offset, bytes);
+        }
+        Ok(staged)
+    }
+
+    /// The tail cache of all partitions together has one bound; the oldest batch leaves first.
+    fn keep_in_tail(&self, partition: &Rc<Partition<D>>, base: Offset, bytes: usize) {
+        let mut order = self.tail_order.borrow_mut();
+        order.push_back((Rc::clone(partition), base, bytes));
+        let mut held = self.tail_bytes.get() + bytes;
+        while held > self.config().tail_cache_bytes {
+            let Some((oldest, base, bytes)) = order.pop_front() else { break };
+            oldest.drop_tail_through(base);
+            held -= bytes;
+        }
+        self.tail_bytes.set(held);
+    }
+
+    /// Who waits for the kernel only does not wait for the commit log: its bytes go to the segment at once.
+    fn write_what_is_awaited(self: &Rc<Self>, waiting: &[Waiting<D>], level: AckLevel) {
+        let waits_for_kernel = |one: &Waiting<D>| {
+            one.wait.as_ref().is_some_and(|(partition, _)| {
+                level != AckLevel::Durable || partition.durability() == Durability::PageCache
+            })
+        };
+        if waiting.iter().any(waits_for_kernel) {
+            self.write_segments();
+        }
+    }
+
+    /// Hands everything staged to the kernel; before each group of the commit log, and when somebody waits for it.
+    pub(super) fn write_segments(self: &Rc<Self>) {
+        let mut partitions = std::mem::take(&mut *self.unwritten.borrow_mut());
+        for partition in partitions.drain(..) {
+            if partition.write_little(&self.waiters) {
+                let shard = Rc::clone(self);
+                host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
+            }
+        }
+        // Keeps the list's memory for the next group.
+        let mut unwritten = self.unwritten.borrow_mut();
+        if unwritten.is_empty() {
+            *unwritten = partitions;
+        }
+    }
+
+    /// The groups up to `group` are on disk.
+    pub(super) fn note_durable(&self, group: u64) {
+        loop {
+            let next = {
+                let mut undurable = self.undurable.borrow_mut();
+                match undurable.front() {
+                    Some(front) if front.group <= group => undurable.pop_front(),
+                    _ => None,
+                }
+            };
+            let Some(done) = next else { return };
+            done.partition.note_durable(done.end, &self.waiters);
+        }
+    }
+
+    /// The commit log failed: nobody waits for it any more.
+    pub(super) fn note_failed(&self) {
+        for failed in self.undurable.borrow_mut().drain(..) {
+            failed.partition.high_watermark.wake_all();
+            failed.partition.written.wake_all();
+        }
+    }
+
+    pub(super) fn find_partition(&self, key: PartitionKey) -> Result<Rc<Partition<D>>, ErrorCode> {
+        self.partition(key).ok_or(ErrorCode::UnknownTopicOrPartition)
+    }
+}
+
+/// Waits until the batch is as safe as was asked.
+async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -> Produced {
+    let Some((partition, end)) = one.wait else { return one.produced };
+    let mark = match level {
+        AckLevel::None => return one.produced,
+        AckLevel::Written => &partition.written,
+        AckLevel::Durable => &partition.high_watermark,
+    };
+    let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
+    if mark.reached(super::partition::unsigned(end), gives_up).await {
+        return one.produced;
+    }
+    refused(ErrorCode::KafkaStorageError, Offset(-1))
+}
+
+fn bytes_of(items: &[ProduceItem]) -> usize {
+    items.iter().map(|item| item.checked.as_ref().map_or(0, |batch| batch.bytes.len())).sum()
+}
+
+fn refused(error: ErrorCode, log_start_offset: Offset) -> Produced {
+    Produced { error, base_offset: Offset(-1), log_append_time_ms: -1, log_start_offset, detail: None }
+}
+
+fn refused_for(reason: Refused, log_start: Offset) -> Produced {
+    let log_start = if reason.tells_log_start { log_start } else { Offset(-1) };
+    Produced { detail: Some(Box::new(reason.clone())), ..refused(reason.error, log_start) }
+}
+
+/// Kafka tells the log start beside the errors of the producer check and leaves it out beside the others.
+fn start_beside<D: Disk>(_error: ErrorCode, _partition: &Partition<D>) -> Offset {
+    Offset(-1)
+}

@@ -1,0 +1,438 @@
+//! From a data folder to shards that serve (storage.md §6): shard 0 reads what concerns all, each shard brings its
+//! partitions back, and one slot write ends it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::catalog::{Catalog, CatalogRecord, Topic};
+use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
+use super::checkpointer::Checkpointer;
+use super::messages::PartitionKey;
+use super::partition::Partition;
+use super::shard::Shard;
+use crate::config::{CommitMode as ConfiguredMode, Config};
+use crate::ids::{LogId, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
+use crate::log::catalog_log::CatalogLog;
+use crate::log::checkpoint::{Header, ProducerEntry};
+use crate::log::checkpoint_chain::{self as chain, Merged, View};
+use crate::log::commit_log::{CommitLog, CommitSettings, LogIdentity};
+use crate::log::commit_pace::CommitMode;
+use crate::log::kafka_files::{self, MetaProperties};
+use crate::log::layout::Layout;
+use crate::log::log_files::list_log_files;
+use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
+use crate::log::partition_log::LogRules;
+use crate::log::recover::{self, Given};
+use crate::log::scan::BatchFacts;
+use crate::log::store::{Store, StoreState};
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::host::{self, Queue};
+use crate::state::producers::{Appended, BatchIdentity, ProducerState, Producers};
+use crate::state::window::Remembered;
+
+/// log2 of the block size of the commit log.
+pub const BLOCK_LOG2: u16 = 12;
+/// Files of an earlier life of the log that are kept for reuse.
+const OLD_FILES_KEPT: usize = 2;
+
+/// What recovery knows before the partitions are looked at; the same for every shard.
+#[derive(Debug)]
+pub struct RecoveryPlan {
+    /// Topics and ids.
+    pub catalog: Arc<Catalog>,
+    /// The store's generation from now on.
+    pub generation: u64,
+    /// Of the data folder.
+    pub store_id: [u8; 16],
+    /// The last stop was in order.
+    pub is_clean: bool,
+    /// What the commit logs hold.
+    pub contents: LogContents,
+    /// What the checkpoints say.
+    pub view: View,
+    /// How commit logs are made.
+    pub commit: CommitSettings,
+}
+
+/// A data folder that was opened; shard 0 has it until recovery has ended.
+pub struct Opened<D: Disk> {
+    /// The two slots.
+    pub store: Store<D::File>,
+    /// The writer of the catalog.
+    pub catalog_host: CatalogHost<D>,
+    /// For all shards.
+    pub plan: Arc<RecoveryPlan>,
+}
+
+/// Puts what was being done before the system's words.
+fn doing(what: &'static str) -> impl Fn(io::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// Opens a data folder: raises the generation, reads catalog, checkpoints and commit logs.
+///
+/// # Errors
+/// A sentence for the person who starts the broker. Nothing of the old log was changed.
+pub async fn open<D: Disk>(disk: &D, layout: &Layout, config: &Arc<Config>, shards: u32) -> Result<Opened<D>, String> {
+    disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
+    let own = layout.own();
+    let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
+    let found = store.state();
+    let begun = StoreState { clean: false, generation: found.generation + 1, ..found };
+    store.write(begun).await.map_err(doing("cannot write the store"))?;
+    if !found.clean {
+        tracing::info!("the last stop was not in order: recovering");
+        disk.sync_fs(layout.root()).await.map_err(doing("cannot flush the file system before recovery"))?;
+    }
+    let (catalog_host, catalog, removed) = open_catalog(disk, layout, config, found.store_id).await?;
+    write_identity(disk, layout, &catalog, found.store_id).await.map_err(doing("cannot write meta.properties"))?;
+    retire_leftovers(disk, layout, &catalog, &removed).await.map_err(doing("cannot tidy up deleted topics"))?;
+    let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
+    let contents = if found.clean {
+        LogContents::default()
+    } else {
+        read_logs(disk, &folders, found.live_generation, found.store_id).await.map_err(doing("cannot read the commit log"))?
+    };
+    for damage in &contents.damages {
+        tracing::error!("the commit log is damaged: {damage}");
+    }
+    refuse_unknown_logs(&contents, &catalog)?;
+    let commit = commit_settings(disk, layout, config, &catalog, shards).map_err(doing("cannot ask for room on the disk"))?;
+    let plan = RecoveryPlan {
+        catalog: Arc::new(catalog),
+        generation: begun.generation,
+        store_id: found.store_id,
+        is_clean: found.clean,
+        contents,
+        view,
+        commit,
+    };
+    Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
+}
+
+/// The catalog as its log says, with this broker's identity in it, and the topics that the log says were deleted.
+async fn open_catalog<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    config: &Arc<Config>,
+    store_id: [u8; 16],
+) -> Result<(CatalogHost<D>, Catalog, Vec<Arc<Topic>>), String> {
+    let opened = CatalogLog::open_or_create(disk.clone(), &layout.own(), store_id).await;
+    let (log, records) = opened.map_err(doing("cannot open the catalog"))?;
+    let mut catalog = Catalog::new(Arc::clone(config));
+    let mut removed = Vec::new();
+    for (kind, bytes) in &records {
+        let record = CatalogRecord::decode(*kind, bytes)
+            .map_err(|error| format!("the catalog holds a record that cannot be read: {error}; start the release that wrote it"))?;
+        if let CatalogRecord::TopicRemoved { id } = &record {
+            removed.extend(catalog.topic_by_id(*id).cloned());
+        }
+        catalog.apply(&record);
+    }
+    if catalog.node_id() < 0 {
+        let identity =
+            CatalogRecord::Identity { cluster_id: TopicId(new_id()).to_string(), node_id: config.node_id };
+        log.append(&[identity.encode()]).await.map_err(doing("cannot write the catalog"))?;
+        catalog.apply(&identity);
+    }
+    if catalog.node_id() != config.node_id {
+        return Err(format!(
+            "the data folder belongs to node.id={}, the configuration says {}: set node.id={} or choose another data folder",
+            catalog.node_id(),
+            config.node_id,
+            catalog.node_id()
+        ));
+    }
+    Ok((CatalogHost::new(log), catalog, removed))
+}
+
+fn new_id() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&host::random().to_be_bytes());
+    bytes[8..].copy_from_slice(&host::random().to_be_bytes());
+    bytes
+}
+
+/// `kafka/meta.properties`, for Kafka's eyes.
+async fn write_identity<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    catalog: &Catalog,
+    store_id: [u8; 16],
+) -> io::Result<()> {
+    let kafka = layout.kafka();
+    disk.remove_file(&kafka.join(kafka_files::CLEAN_SHUTDOWN)).await?;
+    let path = kafka.join(kafka_files::META_PROPERTIES);
+    let meta = MetaProperties {
+        cluster_id: catalog.cluster_id().to_string(),
+        node_id: catalog.node_id(),
+        directory_id: store_id,
+    };
+    let known = disk.read_file(&path).await.ok();
+    let known = known.and_then(|text| kafka_files::parse_meta_properties(&String::from_utf8_lossy(&text)).ok());
+    if known.as_ref() == Some(&meta) {
+        return Ok(());
+    }
+    disk.write_file_atomically(&path, kafka_files::encode_meta_properties(&meta, clock::now_ms()).into()).await
+}
+
+/// Finishes deletions that a crash has interrupted. Folders that the catalog never knew are left alone (storage rule S12).
+async fn retire_leftovers<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    catalog: &Catalog,
+    removed: &[Arc<Topic>],
+) -> io::Result<()> {
+    for topic in removed {
+        for partition in 0..topic.partition_count() {
+            let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
+            let folder = layout.partition(&name);
+            if folder_topic(disk, &folder).await == Some(topic.id) {
+                catalog_host::retire_folder(disk, layout, &folder, topic.id).await?;
+            }
+        }
+    }
+    for entry in disk.list(&layout.kafka())?.into_iter().filter(|entry| entry.is_dir) {
+        let path = layout.kafka().join(&entry.name);
+        if entry.name.ends_with(DELETED_FOLDER) {
+            let disk = disk.clone();
+            host::spawn(Queue::Background, async move {
+                if let Err(error) = disk.remove_dir_all(&path).await {
+                    tracing::warn!("{}: cannot be removed: {error}", path.display());
+                }
+            });
+        } else if !is_known(catalog, &entry.name) {
+            tracing::warn!("{}: belongs to no topic that the catalog knows; it is left alone", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn is_known(catalog: &Catalog, folder: &str) -> bool {
+    let Some((topic, partition)) = folder.rsplit_once('-') else { return false };
+    let count = catalog.topic(topic).map_or(0, |topic| topic.partition_count());
+    partition.parse::<i32>().is_ok_and(|partition| (0..count).contains(&partition))
+}
+
+async fn folder_topic<D: Disk>(disk: &D, folder: &Path) -> Option<TopicId> {
+    let content = disk.read_file(&folder.join(kafka_files::PARTITION_METADATA)).await.ok()?;
+    kafka_files::parse_partition_metadata(&String::from_utf8_lossy(&content)).ok()
+}
+
+/// What the checkpoints of all shards say, however many there were, and where their logs are.
+async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(View, Vec<LogFolder>), String> {
+    let mut view = View::default();
+    let mut folders = Vec::new();
+    for path in shard_folders(disk, own).map_err(doing("cannot list the shards' folders"))? {
+        let folder = chain::read_folder(disk, &path).await.map_err(doing("cannot read the checkpoints"))?;
+        for (path, damage) in &folder.damaged {
+            tracing::warn!("{}: {damage}; older checkpoints and the logs are used", path.display());
+        }
+        view.absorb(&folder.checkpoints);
+        let newest = |header: &&Header| header.generation == live;
+        let headers = folder.checkpoints.iter().map(|checkpoint| &checkpoint.header);
+        let oldest_needed = headers.filter(newest).max_by_key(|header| header.seq).map(|header| header.oldest_needed_file);
+        folders.push(LogFolder { path, oldest_needed });
+    }
+    Ok((view, folders))
+}
+
+fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = disk.list(own)?;
+    let is_shard = |name: &str| name.strip_prefix("shard-").is_some_and(|number| number.parse::<u32>().is_ok());
+    Ok(entries.iter().filter(|entry| entry.is_dir && is_shard(&entry.name)).map(|entry| own.join(&entry.name)).collect())
+}
+
+/// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
+fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
+    match contents.batches.keys().find(|log_id| **log_id >= catalog.next_log_id()) {
+        None => Ok(()),
+        Some(LogId(log_id)) => Err(format!(
+            "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \
+             the data; put the right catalog-0 and catalog-1 back into the corelane folder"
+        )),
+    }
+}
+
+fn commit_settings<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    config: &Config,
+    catalog: &Catalog,
+    shards: u32,
+) -> io::Result<CommitSettings> {
+    let space = disk.space(layout.root())?;
+    let largest = catalog.topics().map(|topic| topic.settings.max_message_bytes).max().unwrap_or(0);
+    let largest = largest.max(config.topic_defaults.max_message_bytes) as u64;
+    let mut settings = CommitSettings::for_space(space.total_bytes, u64::from(shards), largest);
+    if settings.file_bytes > config.log_file_bytes && config.log_file_bytes >= 2 * largest + (1 << 20) {
+        settings.file_bytes = config.log_file_bytes;
+        settings.first_file_bytes = settings.first_file_bytes.min(settings.file_bytes);
+    }
+    settings.bytes_max = settings.bytes_max.min(config.log_files_max as u64 * settings.file_bytes).max(2 * settings.file_bytes);
+    settings.mode = match config.commit {
+        ConfiguredMode::Auto => CommitMode::Auto,
+        ConfiguredMode::Inline => CommitMode::Inline,
+        ConfiguredMode::Ring => CommitMode::Ring,
+    };
+    Ok(settings)
+}
+
+impl<D: Disk> Shard<D> {
+    /// Brings the partitions of this shard back.
+    pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
+        self.begin_generation(plan.generation);
+        self.set_catalog(Arc::clone(&plan.catalog));
+        let mut reader = RecordReader::new(self.disk.clone(), plan.contents.files.clone());
+        for topic in plan.catalog.topics() {
+            for (partition, log_id) in (0..).zip(&topic.partitions) {
+                let key = PartitionKey { topic: topic.id, partition };
+                if self.owns(key) {
+                    let back = self.recover_partition(plan, topic, key, *log_id, &mut reader).await;
+                    let back = back.map_err(|error| format!("{}-{partition}: {error}", topic.name))?;
+                    self.partitions.borrow_mut().insert(key, Rc::new(back));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn recover_partition(
+        &self,
+        plan: &RecoveryPlan,
+        topic: &Topic,
+        key: PartitionKey,
+        log_id: LogId,
+        reader: &mut RecordReader<D>,
+    ) -> io::Result<Partition<D>> {
+        let name = TopicPartition { topic: Arc::clone(&topic.name), partition: key.partition };
+        let folder = self.layout.partition(&name);
+        self.prepare_folder(&folder, &name, topic.id).await?;
+        let merged = plan.view.logs.get(&log_id);
+        let now_ms = clock::now_ms();
+        let mut producers = restore_producers(merged);
+        let given = Given {
+            folder: folder.into(),
+            rules: LogRules::of(&topic.settings),
+            entry: merged.map(|merged| &merged.partition),
+            located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
+            log_start: plan.contents.log_starts.get(&log_id).copied(),
+            is_clean: plan.is_clean,
+        };
+        let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
+            replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+        })
+        .await?;
+        for note in &recovered.notes {
+            tracing::warn!("{note}");
+        }
+        let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        if recovered.has_lost {
+            partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));
+        }
+        Ok(partition)
+    }
+
+    /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.
+    async fn prepare_folder(&self, folder: &Path, name: &TopicPartition, topic: TopicId) -> io::Result<()> {
+        match folder_topic(&self.disk, folder).await {
+            Some(id) if id == topic => Ok(()),
+            Some(other) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} holds another topic (id {other} instead of {topic}); move it away", folder.display()),
+            )),
+            None => catalog_host::make_folder(&self.disk, &self.layout, name, topic).await,
+        }
+    }
+
+    /// Everything that was brought back is on disk: begins this generation's checkpoints and commit log.
+    pub(super) async fn settle(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
+        let folder = self.layout.shard(self.id);
+        self.disk.create_dir_all(&folder).map_err(doing("cannot make the shard's folder"))?;
+        let old = list_log_files(&self.disk, &folder).await.map_err(doing("cannot list the commit log"))?;
+        let highest = old.iter().filter_map(|log| log.header).map(|header| header.file_number).max();
+        let identity = LogIdentity {
+            folder: folder.clone(),
+            shard: self.id.0,
+            generation: plan.generation,
+            store_id: plan.store_id,
+            first_file_number: highest.map_or(1, |number| number + 1),
+        };
+        let log = CommitLog::create(self.disk.clone(), identity, &[], plan.commit)
+            .await
+            .map_err(doing("cannot begin the commit log"))?;
+        let names = chain::list(&self.disk, &folder).map_err(doing("cannot list the checkpoints"))?;
+        let next_seq = names.iter().map(|named| named.seq + 1).max().unwrap_or(1);
+        // Each is set once: a shard settles once.
+        let _first = self.commit_log.set(log);
+        let _first = self.checkpointer.set(Checkpointer::new(folder, names, next_seq));
+        self.old_files.borrow_mut().extend(old.into_iter().map(|log| log.path));
+        self.checkpoint_all().await.map_err(doing("cannot write the first checkpoint"))
+    }
+
+    /// Recovery has ended: what the old logs held is not needed any more.
+    pub(super) async fn adopt_old_files(&self) {
+        let old = std::mem::take(&mut *self.old_files.borrow_mut());
+        for (at, path) in old.into_iter().enumerate() {
+            let done = if at < OLD_FILES_KEPT {
+                self.log().adopt(path.clone()).await
+            } else {
+                self.disk.remove_file(&path).await
+            };
+            if let Err(error) = done {
+                tracing::warn!("{}: a free file of the commit log cannot be reused: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// Removes the folders of shards that are no more; their logs were replayed.
+pub async fn remove_old_shards<D: Disk>(disk: &D, layout: &Layout, shards: u32) -> io::Result<()> {
+    for path in shard_folders(disk, &layout.own())? {
+        let is_live = (0..shards).any(|shard| layout.shard(ShardId(shard)) == path);
+        if !is_live {
+            disk.remove_dir_all(&path).await?;
+        }
+    }
+    Ok(())
+}
+
+fn restore_producers(merged: Option<&Merged>) -> Producers {
+    let mut producers = Producers::new(host::random());
+    for (id, entry) in merged.iter().flat_map(|merged| &merged.producers) {
+        producers.restore(*id, state_of(entry));
+    }
+    producers
+}
+
+fn state_of(entry: &ProducerEntry) -> ProducerState {
+    let window = entry.window.iter().map(|batch| Remembered {
+        base_offset: batch.base_offset,
+        max_timestamp: batch.max_timestamp,
+        first_sequence: batch.first_sequence,
+        last_offset_delta: i32::try_from(batch.last_offset_delta).unwrap_or(0),
+    });
+    ProducerState {
+        epoch: entry.epoch,
+        coordinator_epoch: entry.coordinator_epoch,
+        last_append_ms: entry.last_append_ms,
+        txn_first_offset: entry.txn_first_offset,
+        window: window.collect(),
+    }
+}
+
+fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
+    let delta = batch.last_offset.0 - batch.base_offset.0;
+    let identity = BatchIdentity {
+        producer_id: ProducerId(batch.producer_id),
+        epoch: ProducerEpoch(batch.producer_epoch),
+        base_sequence: Sequence(batch.base_sequence),
+        last_offset_delta: i32::try_from(delta).unwrap_or(0),
+        transactional: batch.is_transactional(),
+    };
+    let appended = Appended { base_offset: batch.base_offset, max_timestamp: batch.max_timestamp, append_ms };
+    producers.replay(&identity, &appended);
+}

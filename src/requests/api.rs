@@ -1,0 +1,131 @@
+//! The API keys that are served, and in which versions.
+//!
+//! A version is served when Apache Kafka 4.4 serves it and `kafka-protocol` knows it: ListOffsets ends at 10 (Kafka: 11),
+//! ApiVersions and DescribeLogDirs at 4 (5). Matches on [`Api`] have no wildcard, so that a new key meets each of them.
+
+use std::ops::RangeInclusive;
+
+/// An API key that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i16)]
+pub enum Api {
+    /// Append batches.
+    Produce = 0,
+    /// Read batches.
+    Fetch = 1,
+    /// Offsets by time.
+    ListOffsets = 2,
+    /// Brokers, topics, leaders.
+    Metadata = 3,
+    /// What is served.
+    ApiVersions = 18,
+    /// Make topics.
+    CreateTopics = 19,
+    /// Remove topics.
+    DeleteTopics = 20,
+    /// A producer's id and epoch.
+    InitProducerId = 22,
+    /// Settings of topics and brokers.
+    DescribeConfigs = 32,
+    /// Folders, sizes, room.
+    DescribeLogDirs = 35,
+    /// More partitions.
+    CreatePartitions = 37,
+    /// Change settings.
+    IncrementalAlterConfigs = 44,
+    /// Cluster id, controller, brokers.
+    DescribeCluster = 60,
+    /// Topics in pages.
+    DescribeTopicPartitions = 75,
+}
+
+impl Api {
+    /// Every key that is served, ascending.
+    pub const ALL: [Self; 14] = [
+        Self::Produce,
+        Self::Fetch,
+        Self::ListOffsets,
+        Self::Metadata,
+        Self::ApiVersions,
+        Self::CreateTopics,
+        Self::DeleteTopics,
+        Self::InitProducerId,
+        Self::DescribeConfigs,
+        Self::DescribeLogDirs,
+        Self::CreatePartitions,
+        Self::IncrementalAlterConfigs,
+        Self::DescribeCluster,
+        Self::DescribeTopicPartitions,
+    ];
+
+    /// By its number on the wire.
+    #[must_use]
+    pub fn from_key(key: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|api| api.key() == key)
+    }
+
+    /// Its number on the wire.
+    #[must_use]
+    pub const fn key(self) -> i16 {
+        self as i16
+    }
+
+    /// The versions that are served and advertised.
+    #[must_use]
+    pub fn versions(self) -> RangeInclusive<i16> {
+        match self {
+            // Served from 3. Older ones are advertised because old librdkafka looks for them, and closed, as in Kafka 4.
+            Self::Produce => 0..=13,
+            Self::Fetch => 4..=18,
+            Self::ListOffsets => 1..=10,
+            Self::Metadata => 0..=13,
+            Self::ApiVersions => 0..=4,
+            Self::CreateTopics => 2..=7,
+            Self::DeleteTopics => 1..=6,
+            Self::InitProducerId => 0..=5,
+            Self::DescribeConfigs => 1..=4,
+            Self::DescribeLogDirs => 1..=4,
+            Self::CreatePartitions => 0..=3,
+            Self::IncrementalAlterConfigs => 0..=1,
+            Self::DescribeCluster => 0..=2,
+            Self::DescribeTopicPartitions => 0..=0,
+        }
+    }
+
+    /// True where lengths are compact and structures end in tagged fields.
+    #[must_use]
+    pub fn is_flexible(self, version: i16) -> bool {
+        let first = match self {
+            Self::Produce | Self::Metadata => 9,
+            Self::Fetch => 12,
+            Self::ListOffsets => 6,
+            Self::ApiVersions => 3,
+            Self::CreateTopics => 5,
+            Self::DeleteTopics | Self::DescribeConfigs => 4,
+            Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions => 2,
+            Self::IncrementalAlterConfigs => 1,
+            Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
+        };
+        version >= first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kafka_protocol::messages::ApiKey;
+
+    #[test]
+    fn versions_and_forms_agree_with_kafka_protocol() {
+        for api in Api::ALL {
+            let theirs = ApiKey::try_from(api.key()).unwrap();
+            let known = theirs.valid_versions();
+            assert!(*api.versions().end() <= known.max, "{api:?} reads versions that kafka-protocol does not know");
+            for version in known.min..=*api.versions().end() {
+                let flexible = theirs.request_header_version(version) >= 2;
+                assert_eq!(api.is_flexible(version), flexible, "{api:?} version {version}");
+            }
+        }
+        assert!(Api::ALL.is_sorted_by_key(|api| api.key()));
+    }
+}

@@ -1,0 +1,115 @@
+//! DescribeLogDirs (35), versions 1 to 4: the data folder, the size of each partition, the room on the file system.
+//!
+//! 2 is flexible · 3 adds an error code for the whole · 4 total and usable bytes.
+//! Left out: version 5 (cordoned folders). Partitions that do not exist are passed over, as Kafka does.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+
+use super::Request;
+use super::response::{self, Body};
+use crate::broker::shard::Shard;
+use crate::ids::TopicPartition;
+use crate::runtime::disk::{Disk, Space};
+use crate::wire::reader::WireError;
+use crate::wire::sink::{Sink, Writer};
+
+/// Partitions that are asked for, by topic; `None` for all.
+type Asked = Option<HashMap<StrBytes, HashSet<i32>>>;
+
+/// Answers DescribeLogDirs.
+///
+/// # Errors
+/// Where the bytes are not the request.
+pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+    let asked = read(request, body)?;
+    let answer = Answer {
+        folder: shard.config().data_dir.join("kafka").to_string_lossy().into_owned(),
+        topics: select(shard.log_sizes().await, &asked),
+        space: shard.disk_space(),
+    };
+    Ok(response::frame(request, &answer))
+}
+
+fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
+    let mut reader = request.reader(body);
+    let asked = match reader.nullable_count("the topics", 3)? {
+        None => None,
+        Some(count) => {
+            let mut topics: HashMap<StrBytes, HashSet<i32>> = HashMap::new();
+            for _ in 0..count {
+                let partitions = topics.entry(reader.text("a topic's name")?).or_default();
+                for _ in 0..reader.count("a topic's partitions", 4)? {
+                    partitions.insert(reader.i32("a partition")?);
+                }
+                reader.skip_tagged("a topic")?;
+            }
+            Some(topics)
+        }
+    };
+    reader.skip_tagged("the request")?;
+    Ok(asked)
+}
+
+fn select(sizes: Vec<(TopicPartition, u64)>, asked: &Asked) -> BTreeMap<Arc<str>, Vec<(i32, u64)>> {
+    let wanted = |at: &TopicPartition| {
+        asked
+            .as_ref()
+            .is_none_or(|topics| topics.get(at.topic.as_bytes()).is_some_and(|them| them.contains(&at.partition)))
+    };
+    let mut topics: BTreeMap<Arc<str>, Vec<(i32, u64)>> = BTreeMap::new();
+    for (at, bytes) in sizes.into_iter().filter(|(at, _)| wanted(at)) {
+        topics.entry(at.topic).or_default().push((at.partition, bytes));
+    }
+    topics.values_mut().for_each(|partitions| partitions.sort_unstable());
+    topics
+}
+
+struct Answer {
+    folder: String,
+    topics: BTreeMap<Arc<str>, Vec<(i32, u64)>>,
+    space: Space,
+}
+
+impl Body for Answer {
+    fn write<S: Sink>(&self, out: &mut Writer<'_, S>, version: i16) {
+        out.i32(0); // throttle time
+        if version >= 3 {
+            out.i16(0);
+        }
+        out.count(Some(1));
+        out.i16(0);
+        out.nullable_text(Some(&self.folder));
+        out.count(Some(self.topics.len()));
+        for (name, partitions) in &self.topics {
+            write_topic(out, name, partitions);
+        }
+        if version >= 4 {
+            out.i64(signed(self.space.total_bytes));
+            out.i64(signed(self.space.free_bytes));
+        }
+        out.no_tagged();
+        out.no_tagged();
+    }
+}
+
+fn write_topic<S: Sink>(out: &mut Writer<'_, S>, name: &str, partitions: &[(i32, u64)]) {
+    out.nullable_text(Some(name));
+    out.count(Some(partitions.len()));
+    for (partition, bytes) in partitions {
+        out.i32(*partition);
+        out.i64(signed(*bytes));
+        out.i64(0); // how far behind: nothing is, there is one replica
+        out.i8(0); // not a replica that moves in from another folder
+        out.no_tagged();
+    }
+    out.no_tagged();
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

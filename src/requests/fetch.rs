@@ -1,0 +1,190 @@
+//! Fetch (1), versions 4 to 18: read batches, from all cores, waiting for new ones if that was asked for.
+//!
+//! 5 tells the log start · 7 has sessions · 9 the leader epoch · 12 is flexible · 13 names topics by id · 15 moves the
+//! replica id · 16 to 18 concern replicas.
+//! Left out so far: sessions (the answer's session id is 0, so every request is a full one), isolation 1 (read as 0).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Begun, Outcome, Request};
+use crate::broker::catalog::Catalog;
+use crate::broker::fetch::failed;
+use crate::broker::messages::{Answer, Ask, Fetched, PartitionKey, ReadItem, ReadLimits, Watch, WatchItem};
+use crate::broker::shard::Shard;
+use crate::ids::ShardId;
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::signal::first_of;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic};
+use crate::wire::reader::WireError;
+use crate::wire::topic::TopicRef;
+
+/// One partition of the request, in the order of the request.
+struct Wanted {
+    topic: usize,
+    index: i32,
+    key: Result<PartitionKey, ErrorCode>,
+    asked: FetchPartition,
+    found: Fetched,
+}
+
+/// What a fetch may take, and how long it may wait for it.
+struct Limits {
+    bytes_min: usize,
+    bytes_max: usize,
+    deadline: Duration,
+}
+
+/// Answers a Fetch; waits as long as it says for as much as it says.
+///
+/// # Errors
+/// Where the bytes are not the request.
+pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
+    let fetch = FetchRequest::read(body, request.version)?;
+    let limits = Limits {
+        bytes_min: usize::try_from(fetch.min_bytes).unwrap_or(0),
+        bytes_max: usize::try_from(fetch.max_bytes).unwrap_or(0).min(shard.catalog().config().fetch_max_bytes),
+        deadline: clock::monotonic() + Duration::from_millis(u64::try_from(fetch.max_wait_ms).unwrap_or(0)),
+    };
+    let error = session_error(&fetch);
+    if error != ErrorCode::None {
+        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new() };
+        return Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())));
+    }
+    let mut wanted = list(&shard.catalog(), &fetch);
+    loop {
+        read(shard, &mut wanted, limits.bytes_max).await;
+        if is_enough(&wanted, limits.bytes_min) || shard.is_stopping() || !wait(shard, &wanted, limits.deadline).await {
+            break;
+        }
+    }
+    let response = respond(shard, fetch, wanted);
+    Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())))
+}
+
+/// Sessions are not offered: whoever names one is told that it is not there, and goes on with full requests.
+fn session_error(fetch: &FetchRequest) -> ErrorCode {
+    match (fetch.session_id, fetch.session_epoch) {
+        (_, -1) | (0, 0) => ErrorCode::None,
+        (0, _) => ErrorCode::InvalidFetchSessionEpoch,
+        _ => ErrorCode::FetchSessionIdNotFound,
+    }
+}
+
+fn list(catalog: &Catalog, fetch: &FetchRequest) -> Vec<Wanted> {
+    let mut wanted = Vec::with_capacity(fetch.topics.iter().map(|topic| topic.partitions.len()).sum());
+    for (at, topic) in fetch.topics.iter().enumerate() {
+        let known = match &topic.topic {
+            TopicRef::Name(name) => catalog.topic(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+            TopicRef::Id(id) => catalog.topic_by_id(*id).ok_or(ErrorCode::UnknownTopicId),
+        };
+        for asked in &topic.partitions {
+            let key = known.and_then(|known| {
+                known.log_id(asked.index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+                Ok(PartitionKey { topic: known.id, partition: asked.index })
+            });
+            let error = key.err().unwrap_or(ErrorCode::None);
+            wanted.push(Wanted { topic: at, index: asked.index, key, asked: *asked, found: failed(error) });
+        }
+    }
+    wanted
+}
+
+/// Reads what is there now. The owners are asked one after another, so that the limit holds over all of them and the first
+/// batch goes out whole, once.
+async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) {
+    let mut left = bytes_max;
+    let mut first_whole = true;
+    let mut at = 0;
+    while at < wanted.len() {
+        let Some((owner, until)) = run_of_one_owner(shard, wanted, at) else { return };
+        let items = wanted[at..until].iter().filter_map(|one| {
+            let key = one.key.ok()?;
+            Some(ReadItem {
+                key,
+                offset: one.asked.fetch_offset,
+                bytes_max: usize::try_from(one.asked.max_bytes).unwrap_or(0),
+                leader_epoch: one.asked.current_leader_epoch,
+            })
+        });
+        let ask = Ask::Read(items.collect(), ReadLimits { bytes_max: left, first_whole });
+        let Answer::Read(found) = shard.ask(owner, ask).await else { return };
+        let mut found = found.into_iter();
+        for one in wanted[at..until].iter_mut().filter(|one| one.key.is_ok()) {
+            let Some(next) = found.next() else { break };
+            left = left.saturating_sub(next.records.bytes);
+            first_whole &= next.records.bytes == 0;
+            one.found = next;
+        }
+        at = until;
+    }
+}
+
+/// The owner of the next known partition from `at` on, and the end of the stretch that asks nobody else.
+fn run_of_one_owner<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], at: usize) -> Option<(ShardId, usize)> {
+    let owner_of = |one: &Wanted| one.key.ok().map(|key| shard.owner(key));
+    let owner = wanted[at..].iter().find_map(owner_of)?;
+    let length = wanted[at..].iter().take_while(|one| owner_of(one).is_none_or(|other| other == owner)).count();
+    Some((owner, at + length))
+}
+
+fn is_enough(wanted: &[Wanted], bytes_min: usize) -> bool {
+    let bytes: usize = wanted.iter().map(|one| one.found.records.bytes).sum();
+    bytes >= bytes_min || wanted.is_empty() || wanted.iter().any(|one| one.found.error != ErrorCode::None)
+}
+
+/// Waits until an owner has more than was seen; false when time is up.
+async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Duration) -> bool {
+    let now = clock::monotonic();
+    if now >= deadline {
+        return false;
+    }
+    let number = shard.next_watch();
+    let watch = Watch { from: shard.id(), number, wait: deadline - now };
+    let mut by_owner: Vec<(ShardId, Vec<WatchItem>)> = Vec::new();
+    for one in wanted {
+        let Ok(key) = one.key else { continue };
+        let item = WatchItem { key, seen: one.found.high_watermark };
+        let owner = shard.owner(key);
+        match by_owner.iter_mut().find(|(to, _)| *to == owner) {
+            Some((_, items)) => items.push(item),
+            None => by_owner.push((owner, vec![item])),
+        }
+    }
+    let owners: Vec<ShardId> = by_owner.iter().map(|(owner, _)| *owner).collect();
+    let watches = by_owner.into_iter().map(|(owner, items)| shard.ask(owner, Ask::Watch(items, watch))).collect();
+    first_of(watches).await;
+    if owners.len() > 1 {
+        owners.into_iter().for_each(|owner| shard.take_back(owner, number));
+    }
+    clock::monotonic() < deadline
+}
+
+fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>) -> FetchResponse {
+    let mut topics: Vec<FetchedTopic> = fetch
+        .topics
+        .into_iter()
+        .map(|topic| FetchedTopic { topic: topic.topic, partitions: Vec::with_capacity(topic.partitions.len()) })
+        .collect();
+    for one in wanted {
+        topics[one.topic].partitions.push(partition_of(shard, one));
+    }
+    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics }
+}
+
+fn partition_of<D: Disk>(shard: &Rc<Shard<D>>, one: Wanted) -> FetchedPartition {
+    let wrong_epoch = matches!(one.found.error, ErrorCode::FencedLeaderEpoch | ErrorCode::UnknownLeaderEpoch);
+    FetchedPartition {
+        high_watermark: one.found.high_watermark,
+        last_stable_offset: one.found.high_watermark,
+        log_start_offset: one.found.log_start_offset,
+        records: one.found.records.parts,
+        current_leader: wrong_epoch.then(|| (shard.catalog().node_id(), shard.leader_epoch())),
+        ..FetchedPartition::failed(one.index, one.found.error)
+    }
+}
+

@@ -1,0 +1,79 @@
+//! IncrementalAlterConfigs (44), versions 0 and 1: changes single settings of topics and of the broker.
+//!
+//! 1 is flexible.
+//! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::Request;
+use super::response::{self, Body};
+use crate::broker::catalog::alter::{Alteration, Change};
+use crate::broker::catalog::{Command, ItemResult};
+use crate::broker::shard::Shard;
+use crate::config::Operation;
+use crate::runtime::disk::Disk;
+use crate::wire::reader::{Reader, WireError};
+use crate::wire::sink::{Sink, Writer};
+
+/// Answers IncrementalAlterConfigs.
+///
+/// # Errors
+/// Where the bytes are not the request.
+pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+    let (resources, validate_only) = read(request, body)?;
+    let names: Vec<(i8, String)> =
+        resources.iter().map(|resource| (resource.resource_type, resource.resource_name.clone())).collect();
+    let results = shard.change_catalog(Command::AlterConfigs { resources, validate_only }).await;
+    let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); names.len()]);
+    Ok(response::frame(request, &Answer { names, results }))
+}
+
+fn read(request: &Request, body: Bytes) -> Result<(Vec<Alteration>, bool), WireError> {
+    let mut reader = request.reader(body);
+    let resources = reader.array_of("the resources", 3, read_resource)?;
+    let validate_only = reader.i8("validate_only")? != 0;
+    reader.skip_tagged("the request")?;
+    Ok((resources, validate_only))
+}
+
+fn read_resource(reader: &mut Reader) -> Result<Alteration, WireError> {
+    let resource = Alteration {
+        resource_type: reader.i8("a resource's type")?,
+        resource_name: reader.text("a resource's name")?.to_string(),
+        changes: reader.array_of("a resource's configs", 3, read_change)?,
+    };
+    reader.skip_tagged("a resource")?;
+    Ok(resource)
+}
+
+fn read_change(reader: &mut Reader) -> Result<Change, WireError> {
+    let change = Change {
+        name: reader.text("a config's name")?.to_string(),
+        operation: Operation::from_code(reader.i8("a config's operation")?),
+        value: reader.nullable_text("a config's value")?.map(|value| value.to_string()),
+    };
+    reader.skip_tagged("a config")?;
+    Ok(change)
+}
+
+struct Answer {
+    names: Vec<(i8, String)>,
+    results: Vec<ItemResult>,
+}
+
+impl Body for Answer {
+    fn write<S: Sink>(&self, out: &mut Writer<'_, S>, _version: i16) {
+        out.i32(0); // throttle time
+        out.count(Some(self.results.len()));
+        for ((kind, name), result) in self.names.iter().zip(&self.results) {
+            out.i16(result.error.code());
+            out.nullable_text(result.message.as_deref());
+            out.i8(*kind);
+            out.nullable_text(Some(name));
+            out.no_tagged();
+        }
+        out.no_tagged();
+    }
+}

@@ -1,0 +1,232 @@
+//! Produce (0), versions 3 to 13 (0 to 2 are advertised for old librdkafka and closed, as Kafka 4 does): append batches.
+//!
+//! 5 tells the log start · 7 allows zstd · 8 names bad records · 9 is flexible · 10 tells the leader · 11, 12 concern
+//! transactions · 13 names topics by id.
+//! Left out so far: transactional batches (answered 53).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Begun, Outcome, Request};
+use crate::broker::catalog::{Catalog, Topic};
+use crate::broker::messages::{AckLevel, Answer, Ask, CheckedBatch, PartitionKey, ProduceItem, Produced};
+use crate::broker::shard::{LocalFuture, Shard};
+use crate::config::TimestampType;
+use crate::ids::{Offset, ShardId};
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::host;
+use crate::wire::admission::{Admission, Checked, Framed, Progress, Refused, Stamp, TopicRules};
+use crate::wire::batch::BatchHeader;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::produce::{PartitionAppended, ProduceRequest, ProduceResponse, TopicAppended};
+use crate::wire::reader::WireError;
+use crate::wire::records::STEP_BYTES;
+use crate::wire::topic::TopicRef;
+
+/// What became of one partition so far: an answer, or the place of its batch among those that its owner was given.
+enum Slot {
+    Settled(PartitionAppended),
+    Asked { index: i32, owner: ShardId, at: usize },
+}
+
+/// Begins a Produce: checks what needs no owner and hands the batches to their owners. What it returns is the answer only.
+///
+/// # Errors
+/// Where the bytes are not the request.
+pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
+    let produce = ProduceRequest::read(body, request.version)?;
+    let (version, correlation_id) = (request.version, request.correlation_id);
+    if let Some(error) = refuse_whole(&produce) {
+        let is_silent = produce.acks == 0;
+        return Ok(Begun::Now(finish(&answer_all(produce, error), version, correlation_id, is_silent)));
+    }
+    let (acks, topics) = (produce.acks, produce.topics);
+    let mut asks: Vec<(ShardId, Vec<ProduceItem>)> = Vec::with_capacity(1);
+    let mut slots = Vec::with_capacity(topics.len());
+    let catalog = shard.catalog();
+    for topic in topics {
+        let known = find_topic(&catalog, &topic.topic);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for partition in topic.partitions {
+            let slot = match &known {
+                Err(error) => Slot::Settled(PartitionAppended::refused(partition.index, *error)),
+                Ok(known) => place(shard, known, partition.index, partition.records, version, acks, &mut asks).await,
+            };
+            partitions.push(slot);
+        }
+        slots.push((topic.topic, partitions));
+    }
+    shard.lanes_have_room().await;
+    let level = match acks {
+        0 => AckLevel::None,
+        1 => AckLevel::Written,
+        _ => AckLevel::Durable,
+    };
+    let answers: Vec<_> =
+        asks.into_iter().map(|(owner, items)| (owner, shard.ask(owner, Ask::Produce(items, level)))).collect();
+    Ok(Begun::Later(Box::pin(async move {
+        let response = gather(slots, answers).await;
+        finish(&response, version, correlation_id, acks == 0)
+    })))
+}
+
+/// Errors of the request as a whole (rows 1 and 2 of the order of checks).
+fn refuse_whole(produce: &ProduceRequest) -> Option<ErrorCode> {
+    if !(-1..=1).contains(&produce.acks) {
+        return Some(ErrorCode::InvalidRequiredAcks);
+    }
+    let records = produce.topics.iter().flat_map(|topic| &topic.partitions).filter_map(|one| one.records.as_ref());
+    let is_transactional =
+        |batch: &Bytes| BatchHeader::read(batch).is_ok_and(|header| header.attributes.is_transactional() && header.is_idempotent());
+    records.into_iter().any(is_transactional).then_some(ErrorCode::TransactionalIdAuthorizationFailed)
+}
+
+fn answer_all(produce: ProduceRequest, error: ErrorCode) -> ProduceResponse {
+    let topics = produce.topics.into_iter().map(|topic| TopicAppended {
+        topic: topic.topic,
+        partitions: topic.partitions.iter().map(|one| PartitionAppended::refused(one.index, error)).collect(),
+    });
+    ProduceResponse { topics: topics.collect(), throttle_ms: 0 }
+}
+
+fn find_topic(catalog: &Catalog, topic: &TopicRef) -> Result<Arc<Topic>, ErrorCode> {
+    match topic {
+        TopicRef::Name(name) => catalog.topic(name).cloned().ok_or(ErrorCode::UnknownTopicOrPartition),
+        TopicRef::Id(id) => catalog.topic_by_id(*id).cloned().ok_or(ErrorCode::UnknownTopicId),
+    }
+}
+
+/// Checks the records of one partition and puts them with the others of the same owner.
+async fn place<D: Disk>(
+    shard: &Rc<Shard<D>>,
+    topic: &Topic,
+    index: i32,
+    records: Option<Bytes>,
+    version: i16,
+    acks: i16,
+    asks: &mut Vec<(ShardId, Vec<ProduceItem>)>,
+) -> Slot {
+    if topic.log_id(index).is_none() {
+        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::UnknownTopicOrPartition));
+    }
+    let framed = match Framed::find(records, version) {
+        Ok(framed) => framed,
+        Err(reason) => return Slot::Settled(refused(index, reason)),
+    };
+    if acks == -1 && topic.settings.min_insync_replicas > 1 {
+        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::NotEnoughReplicas));
+    }
+    let checked = check(shard, topic, framed).await;
+    let key = PartitionKey { topic: topic.id, partition: index };
+    let owner = shard.owner(key);
+    let at = match asks.iter().position(|(to, _)| *to == owner) {
+        Some(at) => at,
+        None => {
+            asks.push((owner, Vec::with_capacity(1)));
+            asks.len() - 1
+        }
+    };
+    let items = &mut asks[at].1;
+    items.push(ProduceItem { key, checked });
+    Slot::Asked { index, owner, at: items.len() - 1 }
+}
+
+/// CRC and walk of the records, letting other connections run between the steps of a large one.
+async fn check<D: Disk>(shard: &Rc<Shard<D>>, topic: &Topic, framed: Framed) -> Result<CheckedBatch, Refused> {
+    let rules = rules_of(topic, shard.config().unpacked_batch_max_bytes);
+    let now_ms = clock::now_ms();
+    let mut admission = Admission::start(framed, rules, now_ms)?;
+    loop {
+        let progress = admission.step(STEP_BYTES, &mut shard.unpacker().borrow_mut())?;
+        match progress {
+            Progress::Done(checked) => return Ok(stamped(checked, rules.log_append_time, now_ms)),
+            Progress::More => host::yield_now().await,
+        }
+    }
+}
+
+fn rules_of(topic: &Topic, unpacked_batch_max_bytes: usize) -> TopicRules {
+    let settings = &topic.settings;
+    TopicRules {
+        max_message_bytes: settings.max_message_bytes,
+        segment_bytes: usize::try_from(settings.segment_bytes).unwrap_or(usize::MAX),
+        compact: settings.cleanup_compact,
+        log_append_time: settings.timestamp_type == TimestampType::LogAppendTime,
+        timestamp_before_max_ms: settings.timestamp_before_max_ms,
+        timestamp_after_max_ms: settings.timestamp_after_max_ms,
+        unpacked_batch_max_bytes: unpacked_batch_max_bytes as u64,
+    }
+}
+
+/// Timestamps that the broker sets are under the checksum, so they are set here, in a copy; nothing else is copied.
+fn stamped(checked: Checked, log_append_time: bool, now_ms: i64) -> CheckedBatch {
+    let bytes = match checked.stamp {
+        Stamp::Keep => checked.batch,
+        stamp @ Stamp::Set { .. } => {
+            let mut copy = BytesMut::from(&checked.batch[..]);
+            stamp.apply(&mut copy);
+            copy.freeze()
+        }
+    };
+    let header = BatchHeader { max_timestamp: checked.max_timestamp, ..checked.header };
+    CheckedBatch { header, bytes, log_append_time_ms: if log_append_time { now_ms } else { -1 } }
+}
+
+async fn gather(slots: Vec<(TopicRef, Vec<Slot>)>, asked: Vec<(ShardId, LocalFuture<Answer>)>) -> ProduceResponse {
+    let mut results = Vec::with_capacity(asked.len());
+    for (owner, answer) in asked {
+        if let Answer::Produced(produced) = answer.await {
+            results.push((owner, produced));
+        }
+    }
+    let answer_of = |slot: Slot| match slot {
+        Slot::Settled(settled) => settled,
+        Slot::Asked { index, owner, at } => {
+            let produced = results.iter().find(|(from, _)| *from == owner).and_then(|(_, produced)| produced.get(at));
+            produced.map_or_else(
+                || PartitionAppended::refused(index, ErrorCode::KafkaStorageError),
+                |produced| appended(index, produced),
+            )
+        }
+    };
+    let topics = slots.into_iter().map(|(topic, slots)| TopicAppended {
+        topic,
+        partitions: slots.into_iter().map(answer_of).collect(),
+    });
+    ProduceResponse { topics: topics.collect(), throttle_ms: 0 }
+}
+
+fn appended(index: i32, produced: &Produced) -> PartitionAppended {
+    let mut answer =
+        PartitionAppended::appended(index, produced.base_offset, produced.log_append_time_ms, produced.log_start_offset);
+    answer.error = produced.error;
+    if let Some(reason) = &produced.detail {
+        answer.record_errors.clone_from(&reason.record_errors);
+        answer.error_message = Some(reason.message.clone());
+    }
+    answer
+}
+
+fn refused(index: i32, reason: Refused) -> PartitionAppended {
+    PartitionAppended {
+        record_errors: reason.record_errors,
+        error_message: Some(reason.message),
+        log_start_offset: Offset(-1),
+        ..PartitionAppended::refused(index, reason.error)
+    }
+}
+
+/// Without acks there is no answer, and an error shows as a closed connection.
+fn finish(response: &ProduceResponse, version: i16, correlation_id: i32, is_silent: bool) -> Outcome {
+    if !is_silent {
+        return Outcome::Answer(response.encode(version, correlation_id).freeze());
+    }
+    let errors = response.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error);
+    match errors.into_iter().find(|error| *error != ErrorCode::None) {
+        None => Outcome::Nothing,
+        Some(error) => Outcome::Close(format!("a produce without acks was refused: {}", error.name())),
+    }
+}

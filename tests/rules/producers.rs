@@ -1,0 +1,315 @@
+//! Producers of one partition against a simple model, and the decision table row by row.
+
+use std::collections::HashMap;
+
+use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
+use corelane::state::producers::{Appended, BatchIdentity, Original, Producers, Refusal, Verdict};
+use corelane::state::window::WINDOW_BATCHES;
+use proptest::prelude::*;
+
+const P: ProducerId = ProducerId(7);
+
+fn batch(epoch: i16, base_sequence: i32, count: i32) -> BatchIdentity {
+    BatchIdentity {
+        producer_id: P,
+        epoch: ProducerEpoch(epoch),
+        base_sequence: Sequence(base_sequence),
+        last_offset_delta: count - 1,
+        transactional: false,
+    }
+}
+
+/// A partition: its producers and its end.
+struct Partition {
+    producers: Producers,
+    log_end: i64,
+    now_ms: i64,
+}
+
+impl Partition {
+    fn new() -> Self {
+        Self { producers: Producers::new(1), log_end: 0, now_ms: 1_000 }
+    }
+
+    /// What the owner does: check, give an offset, remember.
+    fn append(&mut self, batch: BatchIdentity) -> Result<Verdict, Refusal> {
+        let verdict = self.producers.check(&batch)?;
+        if verdict == Verdict::Append {
+            let appended = self.appended();
+            self.producers.remember(&batch, &appended, 0);
+            self.log_end += i64::from(batch.last_offset_delta) + 1;
+        }
+        Ok(verdict)
+    }
+
+    fn appended(&self) -> Appended {
+        Appended { base_offset: Offset(self.log_end), max_timestamp: 10_000 + self.log_end, append_ms: self.now_ms }
+    }
+
+    /// Appends, and asserts that it was new.
+    fn accept(&mut self, batch: BatchIdentity) {
+        assert_eq!(self.append(batch), Ok(Verdict::Append), "{batch:?}");
+    }
+
+    fn out_of_order(&mut self, batch: BatchIdentity) {
+        let before = self.producers.get(P).cloned();
+        assert!(matches!(self.append(batch), Err(Refusal::OutOfOrder { .. })), "{batch:?}");
+        assert_eq!(self.producers.get(P).cloned(), before, "a refusal changes nothing");
+    }
+
+    fn duplicate_at(&mut self, batch: BatchIdentity, base_offset: i64) {
+        let original = Original {
+            base_offset: Offset(base_offset),
+            last_offset: Offset(base_offset + i64::from(batch.last_offset_delta)),
+            max_timestamp: 10_000 + base_offset,
+        };
+        assert_eq!(self.append(batch), Ok(Verdict::Duplicate(original)), "{batch:?}");
+    }
+}
+
+#[test]
+fn d0_batches_without_producer_are_never_held_against_each_other() {
+    let mut partition = Partition::new();
+    let plain = BatchIdentity { producer_id: ProducerId(-1), ..batch(-1, -1, 1) };
+    partition.accept(plain);
+    partition.accept(plain);
+    assert!(partition.producers.is_empty());
+}
+
+#[test]
+fn d1_the_last_five_are_duplicates_and_older_ones_out_of_order() {
+    let mut partition = Partition::new();
+    for index in 0..6 {
+        partition.accept(batch(0, index * 3, 3));
+    }
+    for index in [3, 1, 5, 2, 4, 1] {
+        partition.duplicate_at(batch(0, index * 3, 3), i64::from(index) * 3);
+    }
+    partition.out_of_order(batch(0, 0, 3));
+    assert_eq!(partition.log_end, 18);
+    partition.accept(batch(0, 18, 1));
+}
+
+#[test]
+fn d4_d7_d8_epochs() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 0, 1));
+    partition.out_of_order(batch(1, 5, 1));
+    partition.out_of_order(batch(1, 1, 1));
+    partition.accept(batch(1, 0, 1));
+    for fenced in [batch(0, 1, 1), batch(0, 0, 1)] {
+        assert!(matches!(partition.append(fenced), Err(Refusal::Fenced { current: ProducerEpoch(1), .. })));
+    }
+    partition.duplicate_at(batch(1, 0, 1), 1);
+    partition.accept(batch(1, 1, 1));
+}
+
+#[test]
+fn d9_an_unknown_producer_may_begin_anywhere() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 7, 8));
+    partition.out_of_order(batch(0, 17, 1));
+    partition.accept(batch(0, 15, 1));
+    partition.out_of_order(batch(0, 0, 1));
+}
+
+#[test]
+fn d10_d11_after_a_marker_of_a_new_epoch_the_sequence_begins_at_zero() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 0, 2));
+    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.out_of_order(batch(1, 2, 1));
+    partition.accept(batch(1, 0, 1));
+    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.accept(batch(1, 1, 1));
+    assert_eq!(partition.producers.get(P).unwrap().coordinator_epoch, 3);
+}
+
+#[test]
+fn d13_everything_that_is_neither_next_nor_known() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 0, 3));
+    for bad in [batch(0, 0, 2), batch(0, 1, 2), batch(0, 0, 4), batch(0, 4, 1), batch(0, 2, 1)] {
+        partition.out_of_order(bad);
+    }
+    partition.accept(batch(0, 3, 1));
+}
+
+#[test]
+fn d14_no_writes_beside_an_open_transaction() {
+    let mut partition = Partition::new();
+    partition.accept(BatchIdentity { transactional: true, ..batch(0, 0, 1) });
+    partition.accept(BatchIdentity { transactional: true, ..batch(0, 1, 1) });
+    assert_eq!(partition.producers.get(P).unwrap().txn_first_offset, Some(Offset(0)));
+    assert!(matches!(partition.append(batch(0, 2, 1)), Err(Refusal::InvalidTxnState { .. })));
+    partition.accept(BatchIdentity { producer_id: ProducerId(8), ..batch(0, 2, 1) });
+    partition.producers.replay_marker(P, ProducerEpoch(0), 0, 2_000);
+    partition.accept(batch(0, 2, 1));
+}
+
+#[test]
+fn sequences_wrap_after_31_bits() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, i32::MAX - 1, 4));
+    partition.duplicate_at(batch(0, i32::MAX - 1, 4), 0);
+    partition.out_of_order(batch(0, 3, 1));
+    partition.accept(batch(0, 2, 1));
+    let mut partition = Partition::new();
+    partition.accept(batch(0, i32::MAX, 1));
+    partition.accept(batch(0, 0, 1));
+    partition.duplicate_at(batch(0, i32::MAX, 1), 0);
+}
+
+#[test]
+fn idle_producers_expire_by_append_time_unless_in_a_transaction() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 0, 1));
+    partition.accept(BatchIdentity { producer_id: ProducerId(8), transactional: true, ..batch(0, 0, 1) });
+    assert_eq!(partition.producers.expire(1_099, 100), 0);
+    assert_eq!(partition.producers.expire(1_100, 100), 1);
+    assert!(partition.producers.get(P).is_none());
+    assert!(partition.producers.get(ProducerId(8)).is_some());
+    partition.accept(batch(0, 9, 1));
+}
+
+#[test]
+fn the_least_recently_used_is_evicted_first() {
+    let mut producers = Producers::new(1);
+    let appended = Appended { base_offset: Offset(0), max_timestamp: 0, append_ms: 0 };
+    for (id, tick, transactional) in [(1, 5, false), (2, 1, true), (3, 2, false), (4, 3, false)] {
+        producers.remember(
+            &BatchIdentity { producer_id: ProducerId(id), transactional, ..batch(0, 0, 1) },
+            &appended,
+            tick,
+        );
+    }
+    producers.touch(ProducerId(3), 9);
+    assert_eq!(producers.evict(1), 1);
+    assert!(producers.get(ProducerId(4)).is_none(), "the oldest that may go");
+    assert_eq!(producers.evict(10), 2);
+    assert_eq!(producers.len(), 1, "the open transaction stays");
+}
+
+#[test]
+fn what_changed_is_taken_once_and_may_be_given_back() {
+    let mut partition = Partition::new();
+    partition.accept(batch(0, 0, 1));
+    partition.accept(batch(0, 1, 1));
+    let changes = partition.producers.take_changed();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].state.as_ref(), partition.producers.get(P));
+    assert!(partition.producers.take_changed().is_empty());
+    partition.producers.mark_changed(changes.iter().map(|change| change.producer_id));
+    partition.producers.forget(P);
+    let changes = partition.producers.take_changed();
+    assert_eq!((changes.len(), &changes[0].state), (1, &None), "forgotten, once");
+}
+
+/// What the notes promise of memory per producer and partition.
+#[test]
+fn an_entry_is_small() {
+    assert!(std::mem::size_of::<corelane::state::producers::ProducerState>() + 24 <= 200);
+}
+
+/// A slow and obvious reading of the table: all batches ever accepted, by epoch.
+#[derive(Default)]
+struct Model {
+    accepted: HashMap<i64, Vec<(i16, i32, i32, i64)>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Append,
+    Duplicate(i64),
+    Fenced,
+    OutOfOrder,
+}
+
+impl Model {
+    fn answer(&self, batch: &BatchIdentity) -> Answer {
+        let (epoch, first, count) = (batch.epoch.0, batch.base_sequence.0, batch.last_offset_delta + 1);
+        let Some(all) = self.accepted.get(&batch.producer_id.0) else { return Answer::Append };
+        let current = all.iter().map(|seen| seen.0).max().unwrap();
+        let of_epoch: Vec<_> = all.iter().filter(|seen| seen.0 == current).collect();
+        let recent = of_epoch.iter().rev().take(WINDOW_BATCHES);
+        if epoch == current
+            && let Some(seen) = recent.into_iter().find(|seen| (seen.1, seen.2) == (first, count))
+        {
+            return Answer::Duplicate(seen.3);
+        }
+        let last = of_epoch.last().unwrap();
+        let next = (i64::from(last.1) + i64::from(last.2)) % (1 << 31);
+        match epoch.cmp(&current) {
+            std::cmp::Ordering::Less => Answer::Fenced,
+            std::cmp::Ordering::Greater if first == 0 => Answer::Append,
+            std::cmp::Ordering::Equal if i64::from(first) == next => Answer::Append,
+            _ => Answer::OutOfOrder,
+        }
+    }
+}
+
+/// Batches near to what would be right: the next one, a retry, a gap, another epoch.
+fn moves() -> impl Strategy<Value = Vec<(i64, i16, i32, i32, bool)>> {
+    prop::collection::vec((0_i64..3, -1_i16..=1, -8_i32..4, 1_i32..4, prop::bool::weighted(0.7)), 1..200)
+}
+
+fn to_answer(verdict: Result<Verdict, Refusal>) -> Answer {
+    match verdict {
+        Ok(Verdict::Append) => Answer::Append,
+        Ok(Verdict::Duplicate(original)) => Answer::Duplicate(original.base_offset.0),
+        Err(Refusal::Fenced { .. }) => Answer::Fenced,
+        Err(_) => Answer::OutOfOrder,
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_table_agrees_with_the_model_and_replay_with_live(start in prop::sample::select(vec![0, 5, i32::MAX - 9]), moves in moves()) {
+        let mut partition = Partition::new();
+        let mut model = Model::default();
+        let mut log = Vec::new();
+        let mut checkpoint = None;
+        for (at, (id, epoch_step, step, count, next)) in moves.into_iter().enumerate() {
+            let seen = model.accepted.get(&id).and_then(|all| all.last()).copied();
+            let (epoch, last, last_count, _) = seen.unwrap_or((0, start, 0, 0));
+            let following = Sequence(last).plus(last_count);
+            let identity = BatchIdentity {
+                producer_id: ProducerId(id),
+                epoch: ProducerEpoch(if next { epoch } else { epoch + epoch_step }),
+                base_sequence: if next { following } else { Sequence(following.0.wrapping_add(step) & i32::MAX) },
+                last_offset_delta: count - 1,
+                transactional: false,
+            };
+            let base_offset = partition.log_end;
+            let appended = partition.appended();
+            let expected = model.answer(&identity);
+            let answer = to_answer(partition.append(identity));
+            prop_assert_eq!(&answer, &expected, "{:?}", identity);
+            if answer == Answer::Append {
+                let entry = (identity.epoch.0, identity.base_sequence.0, count, base_offset);
+                model.accepted.entry(id).or_default().push(entry);
+                log.push((identity, appended));
+            }
+            if at == 50 {
+                checkpoint = Some(partition.producers.iter().map(|(id, s)| (id, s.clone())).collect::<Vec<_>>());
+            }
+        }
+        let mut replayed = Producers::new(2);
+        log.iter().for_each(|(identity, appended)| replayed.replay(identity, appended));
+        assert_same(&replayed, &partition.producers);
+        let mut restored = Producers::new(3);
+        checkpoint.into_iter().flatten().for_each(|(id, state)| restored.restore(id, state));
+        log.iter().for_each(|(identity, appended)| restored.replay(identity, appended));
+        assert_same(&restored, &partition.producers);
+    }
+}
+
+/// A replay from a checkpoint may begin before it; what the checkpoint holds is not remembered twice.
+fn assert_same(left: &Producers, right: &Producers) {
+    let sorted = |producers: &Producers| {
+        let mut all: Vec<_> = producers.iter().map(|(id, state)| (id, state.clone())).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
+    };
+    assert_eq!(sorted(left), sorted(right));
+}
