@@ -347,3 +347,6 @@ fn sleep_until(moment: Duration) {
         std::thread::sleep(moment.saturating_sub(now));
     }
 }
+
+#[cfg(test)]
+mod tests;

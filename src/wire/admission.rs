@@ -22,7 +22,7 @@ use crc_fast::CrcAlgorithm;
 use super::batch::{self, BatchError, BatchHeader, Codec};
 use super::error_code::ErrorCode;
 use super::produce::RecordFault;
-use super::records::{Fault, RecordRules, Step, WalkError, Walked, Walker};
+use super::records::{Fault, Offsets, RecordRules, Step, WalkError, Walked, Walker};
 use super::unpack::Unpacker;
 
 /// First version of Produce that may carry zstd.
@@ -92,22 +92,29 @@ impl Framed {
     /// # Errors
     /// 87 for no batch, several ones or an old format; 2 for one that cannot be told; 76 for zstd before version 7.
     pub fn find(records: Option<Bytes>, version: i16) -> Result<Self, Refused> {
-        let batch = records.unwrap_or_default();
-        let header = BatchHeader::read(&batch).map_err(refuse_frame)?;
-        if batch.len() > header.size() {
-            return Err(Refused::new(
-                ErrorCode::InvalidRecord,
-                format!(
-                    "a produce request holds exactly one record batch per partition; {} bytes follow it",
-                    batch.len() - header.size()
-                ),
-            ));
-        }
+        let records = records.unwrap_or_default();
+        let header = BatchHeader::read(&records).map_err(refuse_frame)?;
+        let batch = records.slice(..header.size());
+        check_rest(records.get(batch.len()..).unwrap_or_default())?;
         if version < ZSTD_FROM && header.attributes.codec() == Some(Codec::Zstd) {
             let message = format!("version {version} of Produce does not know zstd; version {ZSTD_FROM} does");
             return Err(Refused::new(ErrorCode::UnsupportedCompressionType, message));
         }
         Ok(Self { header, batch })
+    }
+}
+
+/// What may follow the one batch: nothing, or the start of a second one that was cut off, which is dropped.
+///
+/// Source: apache/kafka `ByteBufferLogInputStream.nextBatch`, `UnifiedLog.trimInvalidBytes`.
+fn check_rest(rest: &[u8]) -> Result<(), Refused> {
+    match BatchHeader::read(rest) {
+        Err(BatchError::Short { .. }) => Ok(()),
+        Ok(_) | Err(BatchError::OldMagic(_)) => Err(Refused::new(
+            ErrorCode::InvalidRecord,
+            "a produce request holds exactly one record batch per partition",
+        )),
+        Err(error) => Err(refuse_frame(error)),
     }
 }
 
@@ -375,6 +382,7 @@ fn record_rules(rules: &TopicRules, now_ms: i64) -> RecordRules {
         key_required: rules.compact,
         timestamps: (!rules.log_append_time).then_some((earliest, latest)),
         unpacked_bytes_max: rules.unpacked_batch_max_bytes,
+        offsets: Offsets::Dense,
     }
 }
 

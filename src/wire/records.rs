@@ -31,6 +31,20 @@ pub struct RecordRules {
     pub timestamps: Option<(i64, i64)>,
     /// Most bytes that a payload may unpack to.
     pub unpacked_bytes_max: u64,
+    /// How the offsets of the records follow each other.
+    pub offsets: Offsets,
+}
+
+/// How the offsets of a batch's records follow each other, counted from its base offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offsets {
+    /// Each record's is its index: what clients send.
+    Dense,
+    /// They ascend: what compaction leaves.
+    Ascending {
+        /// Records below this are walked over without being judged.
+        judged_from: i32,
+    },
 }
 
 /// What is wrong with a record that can be read.
@@ -47,9 +61,9 @@ pub enum Fault {
 pub struct Walked {
     /// Largest timestamp, in ms; -1 if none is larger.
     pub max_timestamp: i64,
-    /// Index of the first record that has it.
+    /// Offset of the first record that has it, counted from the base offset.
     pub max_timestamp_index: i32,
-    /// Records that break the topic's rules: index and what is wrong, in order.
+    /// Records that break the topic's rules: the same offset and what is wrong, in order.
     pub faults: Vec<(i32, Fault)>,
     /// Bytes of the records, unpacked.
     pub unpacked_bytes: u64,
@@ -185,7 +199,7 @@ impl Packed {
         records: &mut Records,
         bytes_max: usize,
     ) -> Result<bool, WalkError> {
-        let mut budget = bytes_max.max(1);
+        let mut budget = bytes_max.div_ceil(self.stream.weight()).max(1);
         while budget > 0 {
             let input = payload.get(*read..).unwrap_or_default();
             let moved = self.unpack(input, budget)?;
@@ -252,6 +266,9 @@ enum Gap {
 struct Records {
     count: i32,
     index: i32,
+    /// Bounds of the next record's offset delta, both included.
+    offset_min: i32,
+    offset_max: i32,
     base_timestamp: i64,
     rules: RecordRules,
     faults_max: usize,
@@ -280,6 +297,8 @@ impl Records {
         Self {
             count: header.records_count,
             index: 0,
+            offset_min: 0,
+            offset_max: header.last_offset_delta,
             base_timestamp: header.base_timestamp,
             rules: *rules,
             faults_max,
@@ -342,12 +361,22 @@ impl Records {
         let body_bytes = usize::try_from(head.body_bytes).map_err(|_| Gap::Broken("its length is negative"))?;
         self.left = body_bytes.checked_sub(used).ok_or(Gap::Broken("it is longer than its length"))?;
         self.skip_field(head.key_bytes, "the length of its key")?;
-        if head.offset_delta != self.index {
-            return Err(Gap::Broken("its offset delta is not its index"));
-        }
+        self.check_offset(head.offset_delta)?;
         self.judge(&head);
         self.field = Field::ValueLength;
         advance(rest, bytes);
+        Ok(())
+    }
+
+    fn check_offset(&mut self, delta: i32) -> Result<(), Gap> {
+        match self.rules.offsets {
+            Offsets::Dense if delta != self.index => return Err(Gap::Broken("its offset delta is not its index")),
+            Offsets::Ascending { .. } if !(self.offset_min..=self.offset_max).contains(&delta) => {
+                return Err(Gap::Broken("its offset delta does not ascend"));
+            }
+            _ => {}
+        }
+        self.offset_min = delta.saturating_add(1);
         Ok(())
     }
 
@@ -358,7 +387,7 @@ impl Records {
         let timestamp = self.base_timestamp.wrapping_add(head.timestamp_delta);
         if timestamp > self.max_timestamp {
             self.max_timestamp = timestamp;
-            self.max_timestamp_index = self.index;
+            self.max_timestamp_index = head.offset_delta;
         }
         let in_range =
             timestamp == -1 || self.rules.timestamps.is_none_or(|(min, max)| (min..=max).contains(&timestamp));
@@ -367,8 +396,12 @@ impl Records {
             () if !in_range => Fault::Timestamp(timestamp),
             () => return,
         };
-        if self.faults.len() < self.faults_max {
-            self.faults.push((self.index, fault));
+        let is_judged = match self.rules.offsets {
+            Offsets::Dense => true,
+            Offsets::Ascending { judged_from } => head.offset_delta >= judged_from,
+        };
+        if is_judged && self.faults.len() < self.faults_max {
+            self.faults.push((head.offset_delta, fault));
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::batch::BatchHeader;
-use super::records::{Fault, RecordRules, Step, Walked, Walker};
+use super::records::{Fault, Offsets, RecordRules, Step, Walked, Walker};
 use super::unpack::Unpacker;
 use crate::ids::Offset;
 
@@ -17,14 +17,12 @@ pub fn first_at_or_after(batch: &[u8], timestamp: i64, from: Offset) -> Option<(
         let offset = header.base_offset.max(from);
         return (header.max_timestamp >= timestamp).then_some((offset, header.max_timestamp));
     }
-    // Every timestamp from the wanted one on breaks this rule, so the walk lists the records that are looked for.
-    let walked = walk(batch, &header, Some((i64::MIN, timestamp.saturating_sub(1))))?;
-    walked.faults.iter().find_map(|(index, fault)| {
-        let offset = header.base_offset.plus(i64::from(*index));
-        match fault {
-            Fault::Timestamp(found) if offset >= from => Some((offset, *found)),
-            _ => None,
-        }
+    // Every timestamp from the wanted one on breaks this rule, so the first fault is the record that is looked for.
+    let judged_from = i32::try_from(from.0.saturating_sub(header.base_offset.0).max(0)).ok()?;
+    let walked = walk(batch, &header, Some((i64::MIN, timestamp.saturating_sub(1))), judged_from)?;
+    walked.faults.first().and_then(|(delta, fault)| match fault {
+        Fault::Timestamp(found) => Some((header.base_offset.plus(i64::from(*delta)), *found)),
+        Fault::NoKey => None,
     })
 }
 
@@ -35,13 +33,14 @@ pub fn newest(batch: &[u8]) -> Option<(Offset, i64)> {
     if header.attributes.is_log_append_time() {
         return Some((header.base_offset, header.max_timestamp));
     }
-    let walked = walk(batch, &header, None)?;
+    let walked = walk(batch, &header, None, 0)?;
     (walked.max_timestamp >= 0)
         .then(|| (header.base_offset.plus(i64::from(walked.max_timestamp_index)), walked.max_timestamp))
 }
 
-fn walk(batch: &[u8], header: &BatchHeader, timestamps: Option<(i64, i64)>) -> Option<Walked> {
-    let rules = RecordRules { key_required: false, timestamps, unpacked_bytes_max: u64::MAX };
+fn walk(batch: &[u8], header: &BatchHeader, timestamps: Option<(i64, i64)>, judged_from: i32) -> Option<Walked> {
+    let offsets = Offsets::Ascending { judged_from };
+    let rules = RecordRules { key_required: false, timestamps, unpacked_bytes_max: u64::MAX, offsets };
     let mut unpacker = Unpacker::default();
     let mut walker = Walker::start(&Bytes::copy_from_slice(batch), header, &rules, &mut unpacker).ok()?;
     loop {
@@ -54,21 +53,18 @@ fn walk(batch: &[u8], header: &BatchHeader, timestamps: Option<(i64, i64)>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::batch::Codec;
+    use crate::wire::batch::{Codec, HEADER_BYTES, LENGTH_END};
     use crate::wire::builder::BatchBuilder;
 
-    fn batch(codec: Codec) -> Vec<u8> {
-        let mut builder = BatchBuilder::new().base_offset(Offset(100)).codec(codec);
-        for timestamp in [10, 30, 20, 30] {
-            builder = builder.record(timestamp, None, Some(b"value"));
-        }
-        builder.build().to_vec()
+    fn builder() -> BatchBuilder {
+        let builder = BatchBuilder::new().place(Offset(100), 0);
+        [10, 30, 20, 30].into_iter().fold(builder, |builder, timestamp| builder.value(timestamp, b"value"))
     }
 
     #[test]
     fn the_first_record_that_is_late_enough_is_found_in_every_codec() {
         for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
-            let batch = batch(codec);
+            let batch = builder().codec(codec).build();
             let first = |timestamp, from| first_at_or_after(&batch, timestamp, Offset(from));
             assert_eq!(first(0, 0), Some((Offset(100), 10)));
             assert_eq!(first(11, 0), Some((Offset(101), 30)));
@@ -76,5 +72,20 @@ mod tests {
             assert_eq!(first(31, 0), None);
             assert_eq!(newest(&batch), Some((Offset(101), 30)));
         }
+    }
+
+    /// A batch of which compaction has left the records 1 and 3: eight bytes each with their length.
+    #[test]
+    fn offsets_with_gaps_are_kept() {
+        let record =
+            |timestamp_delta: u8, offset_delta: u8| [14, 0, timestamp_delta << 1, offset_delta << 1, 1, 2, b'v', 0];
+        let mut batch = builder().header(|header| header.records_count = 2).build();
+        batch.truncate(HEADER_BYTES);
+        batch.extend_from_slice(&[record(20, 1), record(30, 3)].concat());
+        let length = i32::try_from(batch.len() - LENGTH_END).unwrap();
+        batch[8..LENGTH_END].copy_from_slice(&length.to_be_bytes());
+        assert_eq!(first_at_or_after(&batch, 11, Offset(0)), Some((Offset(101), 30)));
+        assert_eq!(first_at_or_after(&batch, 11, Offset(102)), Some((Offset(103), 40)));
+        assert_eq!(newest(&batch), Some((Offset(103), 40)));
     }
 }

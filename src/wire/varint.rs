@@ -30,7 +30,6 @@ pub const BYTES_MAX_32: usize = 5;
 pub const BYTES_MAX_64: usize = 10;
 
 /// Reads an unsigned number of at most `bytes_max` bytes; bits beyond the 64th are dropped, as Kafka does.
-#[inline]
 fn read_bits(bytes: &[u8], bytes_max: usize) -> Varint<u64> {
     let mut value = 0;
     for (index, byte) in bytes.iter().take(bytes_max).enumerate() {
@@ -46,12 +45,11 @@ fn read_bits(bytes: &[u8], bytes_max: usize) -> Varint<u64> {
 #[inline]
 #[must_use]
 pub fn read_u32(bytes: &[u8]) -> Varint<u32> {
-    if let Some(&first) = bytes.first()
-        && first < 0x80
-    {
-        return Varint::Number(u32::from(first), 1);
+    match *bytes {
+        [first @ ..0x80, ..] => Varint::Number(u32::from(first), 1),
+        [first, second @ ..0x80, ..] => Varint::Number(u32::from(first & 0x7f) | u32::from(second) << 7, 2),
+        _ => read_bits(bytes, BYTES_MAX_32).map(low_half),
     }
-    read_bits(bytes, BYTES_MAX_32).map(low_half)
 }
 
 /// Reads a zigzag 32-bit number.
@@ -65,7 +63,11 @@ pub fn read_i32(bytes: &[u8]) -> Varint<i32> {
 #[inline]
 #[must_use]
 pub fn read_i64(bytes: &[u8]) -> Varint<i64> {
-    read_bits(bytes, BYTES_MAX_64).map(|raw| (raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
+    let raw = match *bytes {
+        [first @ ..0x80, ..] => Varint::Number(u64::from(first), 1),
+        _ => read_bits(bytes, BYTES_MAX_64),
+    };
+    raw.map(|raw| (raw >> 1).cast_signed() ^ -(raw & 1).cast_signed())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "bits beyond the 32nd are dropped, as Kafka does")]

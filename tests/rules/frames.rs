@@ -2,11 +2,15 @@
 
 use bytes::{Bytes, BytesMut};
 use corelane::ids::{Offset, ProducerId, TopicId};
+use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
-use corelane::wire::fetch::{self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic};
+use corelane::wire::fetch::{
+    self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, RecordPart,
+};
 use corelane::wire::frame::read_request_header;
 use corelane::wire::produce::{self, PartitionAppended, ProduceRequest, ProduceResponse, RecordFault, TopicAppended};
 use corelane::wire::reader::WireError;
+use corelane::wire::stored::StoredBatch;
 use corelane::wire::topic::TopicRef;
 use kafka_protocol::messages::{
     ApiKey, BrokerId, RequestHeader, ResponseHeader, TopicName, TransactionalId, fetch_request, fetch_response,
@@ -230,6 +234,8 @@ fn produce_responses_of_every_version_are_understood() {
 #[test]
 fn fetch_responses_of_every_version_are_understood() {
     for version in fetch::VERSION_MIN..=fetch::VERSION_MAX {
+        let received = BatchBuilder::new().value(1, b"two").build().freeze();
+        let batch = StoredBatch::place(&received, Offset(41), 3);
         let full = FetchedPartition {
             high_watermark: Offset(50),
             last_stable_offset: Offset(40),
@@ -238,7 +244,7 @@ fn fetch_responses_of_every_version_are_understood() {
             preferred_read_replica: 3,
             current_leader: Some((1, 7)),
             diverging_epoch: Some((4, Offset(20))),
-            records: vec![Bytes::from_static(b"one "), Bytes::new(), Bytes::from_static(b"two")],
+            records: vec![RecordPart::Slice(Bytes::from_static(b"one ")), RecordPart::Batch(batch.clone())],
             ..FetchedPartition::failed(0, ErrorCode::None)
         };
         let failed = FetchedPartition::failed(1, ErrorCode::OffsetOutOfRange);
@@ -259,7 +265,8 @@ fn fetch_responses_of_every_version_are_understood() {
         assert_eq!(full.log_start_offset, if version >= 5 { 30 } else { -1 });
         assert_eq!(full.aborted_transactions.as_ref().unwrap()[0].first_offset, 35);
         assert_eq!(full.preferred_read_replica.0, if version >= 11 { 3 } else { -1 });
-        assert_eq!(full.records.as_deref(), Some(&b"one two"[..]));
+        let placed = BatchBuilder::new().place(Offset(41), 3).value(1, b"two").build();
+        assert_eq!(full.records.as_deref(), Some(&[b"one ", &placed[..]].concat()[..]));
         let tagged = (full.current_leader.leader_epoch, full.diverging_epoch.end_offset);
         assert_eq!(tagged, if version >= 12 { (7, 20) } else { (-1, -1) });
         assert_eq!((failed.error_code, failed.high_watermark, failed.log_start_offset), (1, -1, -1));

@@ -91,6 +91,12 @@ fn row_4_one_batch_of_format_2() {
     assert_eq!(Framed::find(Some(two.into()), PRODUCE).unwrap_err().error, ErrorCode::InvalidRecord);
     let cut = good.clone().freeze().slice(..good.len() - 1);
     assert_eq!(Framed::find(Some(cut), PRODUCE).unwrap_err().error, ErrorCode::InvalidRecord);
+    for rest in [&good[..11], &good[..40]] {
+        let framed = Framed::find(Some([&good[..], rest].concat().into()), PRODUCE).unwrap();
+        assert_eq!(framed.batch, good, "the start of a second batch is dropped, as Kafka does");
+    }
+    let zeros = [&good[..], &[0; 20]].concat();
+    assert_eq!(Framed::find(Some(zeros.into()), PRODUCE).unwrap_err().error, ErrorCode::CorruptMessage);
     for (magic, error) in [(0, ErrorCode::InvalidRecord), (1, ErrorCode::InvalidRecord), (3, ErrorCode::CorruptMessage)]
     {
         let mut batch = good.clone();
