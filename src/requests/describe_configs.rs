@@ -4,7 +4,7 @@
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 //!
 //! Memory and time: resources are described one by one, with room for other tasks in between; those for which there is
-//! no room in the answer any more (40 × the request + 896 KiB, at most 16 MiB) get INVALID_REQUEST.
+//! no room in the answer any more (36 × the request + 896 KiB, at most 16 MiB) get INVALID_REQUEST.
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
@@ -34,7 +34,7 @@ struct Resource {
 
 /// Bytes that an answer may take per byte of the request, and beside that: with what reading the request takes the sum
 /// stays within 64 × the frame + 1 MiB.
-const ANSWER_TIMES: usize = 40;
+const ANSWER_TIMES: usize = 36;
 const ANSWER_BYTES_MORE: usize = 896 << 10;
 /// Bytes that an answer may take at all.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
