@@ -6,13 +6,13 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ pub fn run(config: Config) -> Result<(), String> {
 fn start_logging(filter: &str) -> Result<tracing_appender::non_blocking::WorkerGuard, String> {
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| format!("corelane.log: {error}"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false).with_ansi(io::stderr().is_terminal()).init();
     Ok(guard)
 }
 
@@ -122,11 +122,10 @@ fn start(config: Config, cpus: &[usize], listener: TcpListener, address: SocketA
         layout,
         advertised,
         lanes: lanes.clone(),
-        receivers: Arc::new(Mutex::new(receivers.into_iter().map(Some).collect())),
         reporter,
         progress: Arc::clone(&progress),
     };
-    let started = executors::start(cpus, spin, move |id| task.clone().run(id));
+    let started = executors::start_with(cpus, spin, receivers, move |id, lane| task.clone().run(id, lane));
     let shards = started.map_err(|error| format!("a shard's thread cannot be started: {error}"))?;
     match reports.recv() {
         Ok(Report::Ready) => {}
@@ -197,18 +196,15 @@ struct ShardTask {
     layout: Layout,
     advertised: (String, i32),
     lanes: LaneSenders<Message>,
-    receivers: Arc<Mutex<Vec<Option<LaneReceiver<Message>>>>>,
     reporter: Sender<Report>,
     progress: Arc<AtomicU64>,
 }
 
 impl ShardTask {
-    async fn run(self, id: ShardId) {
+    async fn run(self, id: ShardId, lane: LaneReceiver<Message>) {
         if let Err(error) = settle_device(&self.layout.own().join("store")).await {
             return self.report(Report::Failed(format!("{id} cannot open the store: {error}")));
         }
-        let lane = self.receivers.lock().ok().and_then(|mut receivers| receivers[id.index()].take());
-        let Some(lane) = lane else { return };
         let shard = Shard::new(ShardParts {
             id,
             disk: RealDisk,
@@ -238,6 +234,7 @@ impl ShardTask {
             frame_bytes_max: self.config.request_max_bytes,
             unanswered_max: UNANSWERED_MAX,
             idle_max: Duration::from_millis(self.config.connections_max_idle_ms),
+            ..Limits::default()
         }
     }
 

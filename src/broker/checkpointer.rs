@@ -97,6 +97,9 @@ impl<D: Disk> Shard<D> {
             if failed_before { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
         self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
         self.log().release_before(oldest_needed_file);
+        if is_full && self.is_serving() {
+            self.forget_old_checkpoints(checkpointer).await;
+        }
         Ok(())
     }
 
@@ -134,9 +137,6 @@ impl<D: Disk> Shard<D> {
         let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
         checkpointer.newest.set(seq);
         checkpointer.names.borrow_mut().push(named);
-        if is_full {
-            self.forget_old_checkpoints(checkpointer).await;
-        }
         Ok(())
     }
 

@@ -313,22 +313,26 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let mut producers = restore_producers(merged);
-        let given = Given {
-            folder: folder.into(),
-            rules: LogRules::of(&topic.settings),
-            entry: merged.map(|merged| &merged.partition),
-            located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
-            log_start: plan.contents.log_starts.get(&log_id).copied(),
-            is_clean: plan.is_clean,
+        let (recovered, producers) = loop {
+            let mut producers = restore_producers(merged);
+            let given = Given {
+                folder: folder.as_path().into(),
+                rules: LogRules::of(&topic.settings),
+                entry: merged.map(|merged| &merged.partition),
+                located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
+                log_start: plan.contents.log_starts.get(&log_id).copied(),
+            };
+            let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
+                replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+            })
+            .await?;
+            for note in &recovered.notes {
+                tracing::warn!("{note}");
+            }
+            if !recovered.must_repeat {
+                break (recovered, producers);
+            }
         };
-        let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
-            replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
-        })
-        .await?;
-        for note in &recovered.notes {
-            tracing::warn!("{note}");
-        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
         if recovered.has_lost {
             partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));

@@ -111,6 +111,7 @@ pub struct Shard<D: Disk> {
     /// Commit log files of earlier generations, until recovery has ended.
     pub(super) old_files: RefCell<Vec<PathBuf>>,
     generation: Cell<u64>,
+    is_serving: Cell<bool>,
     catalog: RefCell<Arc<Catalog>>,
     catalog_host: OnceCell<CatalogHost<D>>,
     config: Arc<Config>,
@@ -152,6 +153,7 @@ impl<D: Disk> Shard<D> {
             removed: RefCell::default(),
             old_files: RefCell::default(),
             generation: Cell::default(),
+            is_serving: Cell::default(),
             catalog: RefCell::new(Arc::new(Catalog::new(Arc::clone(&parts.config)))),
             catalog_host: OnceCell::new(),
             config: parts.config,
@@ -279,6 +281,12 @@ impl<D: Disk> Shard<D> {
 
     pub(super) fn catalog_host(&self) -> Option<&CatalogHost<D>> {
         self.catalog_host.get()
+    }
+
+    /// True once recovery has ended: what it began with may be given up from then on.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.is_serving.get()
     }
 
     /// True once the process stops: waiting ends early.
@@ -450,6 +458,7 @@ impl<D: Disk> Shard<D> {
 
     /// The tasks that run as long as the shard: waiting fetches, commits, checkpoints, a look at the disk.
     fn start_tasks(self: &Rc<Self>) {
+        self.is_serving.set(true);
         let shard = Rc::clone(self);
         host::spawn(Queue::Requests, async move { shard.waiters.run().await });
         let (before, after, end) = (Rc::clone(self), Rc::clone(self), Rc::clone(self));

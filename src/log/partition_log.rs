@@ -285,7 +285,10 @@ impl<D: Disk> PartitionLog<D> {
                 return;
             }
             assert!(self.written > 0, "{}: visible before it was written", self.folder.display());
-            self.visible = Visible { base: front.segment.base(), position: front.position + front.batch.len() as u64 };
+            self.visible = Visible {
+                base: front.segment.base(),
+                position: front.position + front.batch.len() as u64,
+            };
             self.staged.pop_front();
             self.written -= 1;
         }

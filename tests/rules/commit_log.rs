@@ -111,7 +111,7 @@ impl Pushed {
                 self.next_offset += 1;
                 let record = batch(log_id, self.next_offset, bytes);
                 let sequence = log.push(record.clone(), lazy);
-                self.batches.insert((log_id, self.next_offset), (sequence, record.data));
+                self.batches.insert((log_id, self.next_offset), (sequence, record.data.parts().concat().into()));
             }
             Step::Push { .. } => {}
             Step::Start { log_id } => {

@@ -90,7 +90,7 @@ fn imitated_groups_are_not_taken() {
                 encode_group(&mut group, GroupStamp { sequence, ..forged(salt) }, &[record]);
                 value.extend(group);
             }
-            LogRecord::batch(LogId(1), Offset(0), value.into())
+            LogRecord::batch(LogId(1), Offset(0), Bytes::from(value))
         };
         for (salt, is_taken) in [(header.salt ^ 1, false), (0, false), (header.salt, true)] {
             let position = FIRST_GROUP as u64 + log.live_bytes() - FIRST_GROUP as u64;
