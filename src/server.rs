@@ -6,13 +6,13 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use crate::broker::kafka_view;
 use crate::broker::messages::{Answer, Ask, Message};
-use crate::broker::recovery::{self, Opened};
+use crate::broker::recovery::{self, Opened, Steps};
 use crate::broker::shard::{Shard, ShardParts};
 use crate::config::{Config, refuse_kafka_log_dir};
 use crate::ids::{Offset, ShardId, TopicPartition};
@@ -88,7 +88,7 @@ pub fn run(config: Config) -> Result<(), String> {
 fn start_logging(filter: &str) -> Result<tracing_appender::non_blocking::WorkerGuard, String> {
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| format!("corelane.log: {error}"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false).with_ansi(io::stderr().is_terminal()).init();
     Ok(guard)
 }
 
@@ -122,11 +122,10 @@ fn start(config: Config, cpus: &[usize], listener: TcpListener, address: SocketA
         layout,
         advertised,
         lanes: lanes.clone(),
-        receivers: Arc::new(Mutex::new(receivers.into_iter().map(Some).collect())),
         reporter,
         progress: Arc::clone(&progress),
     };
-    let started = executors::start(cpus, spin, move |id| task.clone().run(id));
+    let started = executors::start_with(cpus, spin, receivers, move |id, lane| task.clone().run(id, lane));
     let shards = started.map_err(|error| format!("a shard's thread cannot be started: {error}"))?;
     match reports.recv() {
         Ok(Report::Ready) => {}
@@ -197,18 +196,15 @@ struct ShardTask {
     layout: Layout,
     advertised: (String, i32),
     lanes: LaneSenders<Message>,
-    receivers: Arc<Mutex<Vec<Option<LaneReceiver<Message>>>>>,
     reporter: Sender<Report>,
     progress: Arc<AtomicU64>,
 }
 
 impl ShardTask {
-    async fn run(self, id: ShardId) {
+    async fn run(self, id: ShardId, lane: LaneReceiver<Message>) {
         if let Err(error) = settle_device(&self.layout.own().join("store")).await {
             return self.report(Report::Failed(format!("{id} cannot open the store: {error}")));
         }
-        let lane = self.receivers.lock().ok().and_then(|mut receivers| receivers[id.index()].take());
-        let Some(lane) = lane else { return };
         let shard = Shard::new(ShardParts {
             id,
             disk: RealDisk,
@@ -238,6 +234,7 @@ impl ShardTask {
             frame_bytes_max: self.config.request_max_bytes,
             unanswered_max: UNANSWERED_MAX,
             idle_max: Duration::from_millis(self.config.connections_max_idle_ms),
+            ..Limits::default()
         }
     }
 
@@ -288,15 +285,18 @@ type OpenStore = RefCell<Store<<RealDisk as Disk>::File>>;
 /// From the data folder to shards that serve (storage.md §6).
 async fn bring_up(shard: &Rc<Shard<RealDisk>>) -> Result<OpenStore, String> {
     let layout = Layout::new(&shard.config().data_dir);
-    let opened = recovery::open(&RealDisk, &layout, shard.config(), shard.shards()).await?;
+    let mut steps = Steps::begin();
+    let opened = recovery::open(&RealDisk, &layout, shard.config(), shard.shards(), &mut steps).await?;
     let Opened { mut store, catalog_host, plan } = opened;
     shard.host_catalog(catalog_host);
     all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    steps.done("partitions brought back");
     if !plan.is_clean {
         let synced = RealDisk.sync_fs(layout.root()).await;
         synced.map_err(|error| format!("cannot flush what was recovered: {error}"))?;
     }
     all_recovered(shard, || Ask::Settle(Arc::clone(&plan))).await?;
+    steps.done("flushed, new commit logs made");
     let state = StoreState { live_generation: plan.generation, ..store.state() };
     store.write(state).await.map_err(|error| format!("cannot write the store: {error}"))?;
     let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Serve)).collect();

@@ -26,13 +26,14 @@ make_work_dir() {
 
 STARTED=()          # process ids that this script must end
 STARTED_KAFKA=()    # data folders of Kafka nodes that this script must stop
+TO_REMOVE=()        # folders outside of WORK that are removed with it
 
 on_exit() {
   local status=$? one
   trap - EXIT
   for one in ${STARTED[@]+"${STARTED[@]}"}; do end_process "$one"; done
   for one in ${STARTED_KAFKA[@]+"${STARTED_KAFKA[@]}"}; do "$SCRIPTS/kafka" stop --data "$one" >/dev/null || true; done
-  if [[ ${KEEP:-0} == 1 ]]; then say "kept $WORK"; else rm -rf "$WORK"; fi
+  if [[ ${KEEP:-0} == 1 ]]; then say "kept $WORK"; else rm -rf "$WORK" ${TO_REMOVE[@]+"${TO_REMOVE[@]}"}; fi
   exit "$status"
 }
 
@@ -87,7 +88,7 @@ find_corelane() {
 }
 
 # start_corelane DATA [ARGS...] → PID, ADDRESS, PORT, READY_MS. The port is the kernel's choice unless ARGS name one.
-# WRAP (an array) is put before the command, e.g. strace.
+# WRAP (an array) is put before the command, e.g. strace; PID is the broker all the same.
 # shellcheck disable=SC2034
 start_corelane() {
   local data=$1; shift
@@ -109,6 +110,10 @@ start_corelane() {
   READY_MS=$((($(date +%s%N) - from) / 1000000))
   ADDRESS=$(grep -o -E '([0-9]{1,3}\.){3}[0-9]{1,3}:[0-9]+' "$out" | head -n 1)
   [[ -n $ADDRESS ]] || die "no address in the line: $(head -n 1 "$out")"
+  if [[ -n ${WRAP[*]-} ]]; then
+    PID=$(cut -d' ' -f1 "/proc/$PID/task/$PID/children")
+    STARTED=("$PID" "${STARTED[@]}")
+  fi
   PORT=${ADDRESS##*:}
 }
 
@@ -176,8 +181,10 @@ find_planted() {
     [[ -x $PLANTED ]] || die "PLANTED=$PLANTED is not a program"
     return
   fi
-  local folder=${CARGO_TARGET_DIR:-$ROOT/target}/planted
+  local target=${CARGO_TARGET_DIR:-$ROOT/target}
   say "building corelane without its flush (feature 'planted')"
-  (cd "$ROOT" && ${CARGO:-cargo} build --release --locked --quiet --features planted --target-dir "$folder")
-  PLANTED=$folder/release/corelane
+  (cd "$ROOT" && ${CARGO:-cargo} build --locked --quiet --features planted)
+  # Out of the way of the ordinary build, which has the same name.
+  PLANTED=$target/corelane-planted
+  mv "$target/debug/corelane" "$PLANTED"
 }

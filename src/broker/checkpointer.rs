@@ -97,6 +97,9 @@ impl<D: Disk> Shard<D> {
             if failed_before { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
         self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
         self.log().release_before(oldest_needed_file);
+        if is_full && self.is_serving() {
+            self.forget_old_checkpoints(checkpointer).await;
+        }
         Ok(())
     }
 
@@ -134,14 +137,12 @@ impl<D: Disk> Shard<D> {
         let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
         checkpointer.newest.set(seq);
         checkpointer.names.borrow_mut().push(named);
-        if is_full {
-            self.forget_old_checkpoints(checkpointer).await;
-        }
         Ok(())
     }
 
     async fn forget_old_checkpoints(&self, checkpointer: &Checkpointer) {
-        for path in chain::deletable(&checkpointer.names.borrow().clone()) {
+        let old = chain::deletable(&checkpointer.names.borrow());
+        for path in old {
             match self.disk.remove_file(&path).await {
                 Ok(()) => checkpointer.names.borrow_mut().retain(|named| named.path != path),
                 Err(error) => tracing::warn!("{}: cannot be removed: {error}", path.display()),

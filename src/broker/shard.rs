@@ -66,6 +66,13 @@ pub(super) struct Undurable<D: Disk> {
 /// A produce request that waits for room: its batches, what it waits for, and where the answer goes.
 pub(super) type Stalled = (Vec<ProduceItem>, AckLevel, Sender<Answer>);
 
+/// A batch of the tail cache, in the order in which they leave it.
+pub(super) struct InTail<D: Disk> {
+    pub(super) partition: Rc<Partition<D>>,
+    pub(super) base: Offset,
+    pub(super) bytes: usize,
+}
+
 /// What a shard is made of.
 pub struct ShardParts<D: Disk> {
     /// Its number.
@@ -95,7 +102,7 @@ pub struct Shard<D: Disk> {
     pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
     pub(super) unwritten: RefCell<Vec<Rc<Partition<D>>>>,
     pub(super) arena: RefCell<BytesMut>,
-    pub(super) tail_order: RefCell<VecDeque<(Rc<Partition<D>>, Offset, usize)>>,
+    pub(super) tail_order: RefCell<VecDeque<InTail<D>>>,
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,
@@ -111,6 +118,7 @@ pub struct Shard<D: Disk> {
     /// Commit log files of earlier generations, until recovery has ended.
     pub(super) old_files: RefCell<Vec<PathBuf>>,
     generation: Cell<u64>,
+    is_serving: Cell<bool>,
     catalog: RefCell<Arc<Catalog>>,
     catalog_host: OnceCell<CatalogHost<D>>,
     config: Arc<Config>,
@@ -152,6 +160,7 @@ impl<D: Disk> Shard<D> {
             removed: RefCell::default(),
             old_files: RefCell::default(),
             generation: Cell::default(),
+            is_serving: Cell::default(),
             catalog: RefCell::new(Arc::new(Catalog::new(Arc::clone(&parts.config)))),
             catalog_host: OnceCell::new(),
             config: parts.config,
@@ -279,6 +288,12 @@ impl<D: Disk> Shard<D> {
 
     pub(super) fn catalog_host(&self) -> Option<&CatalogHost<D>> {
         self.catalog_host.get()
+    }
+
+    /// True once recovery has ended: what it began with may be given up from then on.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.is_serving.get()
     }
 
     /// True once the process stops: waiting ends early.
@@ -450,6 +465,7 @@ impl<D: Disk> Shard<D> {
 
     /// The tasks that run as long as the shard: waiting fetches, commits, checkpoints, a look at the disk.
     fn start_tasks(self: &Rc<Self>) {
+        self.is_serving.set(true);
         let shard = Rc::clone(self);
         host::spawn(Queue::Requests, async move { shard.waiters.run().await });
         let (before, after, end) = (Rc::clone(self), Rc::clone(self), Rc::clone(self));

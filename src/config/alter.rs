@@ -362,6 +362,19 @@ mod tests {
     }
 
     #[test]
+    fn a_brokers_list_grows_from_what_all_brokers_have() {
+        let mut config = Config::defaults();
+        for (scope, word, expected) in
+            [(Scope::AllBrokers, "compact", "delete,compact"), (Scope::ThisBroker, "delete", "delete,compact")]
+        {
+            let dynamic = broker(&config, scope, "log.cleanup.policy", Append, word).unwrap();
+            config = config.with_dynamic(dynamic).unwrap();
+            let layer = if scope == Scope::AllBrokers { &config.dynamic().all } else { &config.dynamic().broker };
+            assert_eq!(layer["log.cleanup.policy"], expected);
+        }
+    }
+
+    #[test]
     fn resources_name_this_broker_or_all() {
         assert_eq!(Scope::to_alter("", 1), Ok(Scope::AllBrokers));
         assert_eq!(Scope::to_describe("1", 1), Ok(Scope::ThisBroker));

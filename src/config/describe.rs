@@ -197,6 +197,9 @@ mod tests {
         let config = Config::with(&[("log.retention.hours", "1")]).unwrap();
         let topic = entry(describe_topic(&config, &Overrides::new()), "retention.ms");
         assert_eq!((topic.value.as_deref(), topic.source, topic.synonyms.len()), (Some("3600000"), Source::Default, 0));
+        let unlimited = Config::with(&[("log.retention.hours", "-1")]).unwrap();
+        let topic = entry(describe_topic(&unlimited, &Overrides::new()), "retention.ms");
+        assert_eq!(topic.value.as_deref(), Some("-1"));
         let broker = entry(describe_broker(&config), "log.retention.hours");
         assert_eq!(shown(&broker), [("log.retention.hours", "1", 4), ("log.retention.hours", "168", 5)]);
     }

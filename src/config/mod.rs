@@ -1,4 +1,4 @@
-//! What was typed → what was decided: [`Args`] and [`Config`], checked once and passed down.
+//! What was typed → what was decided: [`args::Args`] and [`Config`], checked once and passed down.
 //!
 //! Values come from the table's defaults, a file in Kafka's properties format, the environment, and the command line;
 //! later ones win. What IncrementalAlterConfigs changes while the broker runs lies on top, and makes a new `Config`.

@@ -184,6 +184,16 @@ mod tests {
     }
 
     #[test]
+    fn of_two_names_the_one_nearer_to_the_command_line_counts() {
+        let node_id = |file, set| merged(file, &[], &[set]).unwrap().config.node_id;
+        assert_eq!(node_id("broker.id=1", ("node.id", "2")), 2);
+        assert_eq!(node_id("node.id=1", ("broker.id", "2")), 2);
+        let data_dir = |file, set| merged(file, &[], &[set]).unwrap().config.data_dir;
+        assert_eq!(data_dir("log.dirs=/a", ("log.dir", "/b")), Path::new("/b"));
+        assert_eq!(data_dir("log.dir=/a", ("log.dirs", "/b")), Path::new("/b"));
+    }
+
+    #[test]
     fn a_server_properties_of_kafka_starts_corelane() {
         let file = "process.roles=broker,controller\nnode.id=3\ncontroller.quorum.bootstrap.servers=localhost:9093\n\
             listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ninter.broker.listener.name=PLAINTEXT\n\

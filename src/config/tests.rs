@@ -20,6 +20,7 @@ fn broker_id_is_another_name_of_node_id() {
 fn several_data_folders_are_refused() {
     assert!(Config::with(&[("log.dirs", "/a,/b")]).unwrap_err().contains("several folders"));
     assert_eq!(Config::with(&[("log.dir", "/a")]).unwrap().data_dir, PathBuf::from("/a"));
+    assert_eq!(Config::with(&[("log.dir", "/a"), ("log.dirs", "/b")]).unwrap().data_dir, PathBuf::from("/b"));
 }
 
 #[test]
@@ -29,4 +30,27 @@ fn coarser_units_count_where_the_finer_is_unset() {
     assert_eq!(retention(&[("log.retention.hours", "2"), ("log.retention.minutes", "1")]), Some(60_000));
     assert_eq!(retention(&[("log.retention.minutes", "1"), ("log.retention.ms", "5")]), Some(5));
     assert_eq!(retention(&[("log.retention.hours", "-1")]), None);
+}
+
+#[test]
+fn what_was_stored_is_checked_again() {
+    let dynamic =
+        |name: &str, text: &str| Dynamic { all: [(name.to_owned(), text.to_owned())].into(), ..Dynamic::default() };
+    let refused = |name, text| Config::defaults().with_dynamic(dynamic(name, text)).unwrap_err();
+    assert!(refused("message.max.bytes", "x").contains("Not a number"));
+    assert!(refused("num.partitions", "2").contains("cannot be changed"));
+    assert!(refused("log.retention.ms", "0").contains("equal or greater than 1"));
+}
+
+#[test]
+fn a_topic_lives_on_when_the_broker_changes_under_it() {
+    let stored =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    let defaults = Config::defaults();
+    let stale = stored(&[("compression.type", "gzip"), ("retention.ms", "x"), ("nosuch", "1")]);
+    assert_eq!(settle(&defaults, &stale), defaults.topic_defaults);
+    let config = Config::with(&[("log.cleaner.min.compaction.lag.ms", "10")]).unwrap();
+    let contradicting = stored(&[("max.compaction.lag.ms", "5")]);
+    assert!(resolve(&config, &contradicting).is_err());
+    assert_eq!(settle(&config, &contradicting).min_compaction_lag_ms, 5);
 }

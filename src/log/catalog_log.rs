@@ -17,6 +17,7 @@
 //! header and a snapshot, the catalog is damaged, and the start is refused rather than going on with something older.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,11 @@ use super::log_file::{
     CATALOG_SHARD, FLAG_SNAPSHOT, FileHeader, GroupStamp, LogRecord, RecordKind, Records, encode_group, group_bytes,
     record_bytes,
 };
-use super::log_files::{LogFile, MIB, named, read_header};
+use super::log_files::{LogFile, MIB, is_no_space, named, read_header};
 use crate::ids::{LogId, Offset};
 use crate::runtime::aligned::AlignedBuf;
 use crate::runtime::clock;
-use crate::runtime::disk::{Access, Create, Disk};
+use crate::runtime::disk::{Access, Create, Disk, DiskFile};
 use crate::runtime::host;
 use crate::runtime::signal::Turns;
 
@@ -102,7 +103,7 @@ impl<D: Disk> CatalogLog<D> {
             turns: Turns::default(),
             failed: Cell::default(),
         };
-        made.retire_other().await?;
+        made.prepare_other().await?;
         Ok((made, records))
     }
 
@@ -118,7 +119,7 @@ impl<D: Disk> CatalogLog<D> {
         if current.left() < group_of(records) as u64 {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the catalog's file is full"));
         }
-        self.remember(current.write(records, 0).await)?;
+        self.whole(current.write(records, 0)).await?;
         *self.current.borrow_mut() = current;
         Ok(())
     }
@@ -140,48 +141,56 @@ impl<D: Disk> CatalogLog<D> {
         let old = self.current.borrow().clone();
         let bytes = (4 * group_of(snapshot) as u64).next_multiple_of(MIB).max(FILE_BYTES);
         let log = self.other_file(&old, bytes).await?;
-        let begun = begin(log, old.header.file_number + 1, self.store_id, snapshot).await;
-        let begun = self.remember(begun)?;
+        let begun = self.whole(begin(log, old.header.file_number + 1, self.store_id, snapshot)).await?;
         *self.current.borrow_mut() = begun;
-        self.remember(self.retire_other().await)
+        self.whole(self.retire_other()).await
     }
 
     /// The file that is not in use, with at least `bytes` bytes.
     async fn other_file(&self, used: &Current<D::File>, bytes: u64) -> io::Result<LogFile<D::File>> {
         let path = other_path(&self.folder, &used.log.path);
         let mut log = LogFile::open(&self.disk, &path, Create::IfMissing)?;
-        let missing = log.bytes == 0;
-        log.fill(bytes).await?;
-        if missing {
+        if log.bytes < bytes {
+            log.fill(bytes).await?;
             self.disk.sync_dir(&self.folder).await.map_err(named(&self.folder, "cannot flush"))?;
         }
         Ok(log)
     }
 
+    /// Sees to it that the other file is there (a later rewrite, which may be what frees space, then needs none) and that
+    /// it has no header.
+    async fn prepare_other(&self) -> io::Result<()> {
+        let current = self.current.borrow().clone();
+        match self.other_file(&current, FILE_BYTES).await {
+            Err(error) if is_no_space(&error) => {}
+            made => drop(made?),
+        }
+        self.retire_other().await
+    }
+
     /// Takes the header from the file that is not in use.
     async fn retire_other(&self) -> io::Result<()> {
         let path = other_path(&self.folder, &self.current.borrow().log.path);
-        let log = match LogFile::open(&self.disk, &path, Create::Never) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            opened => opened?,
-        };
-        if log.bytes == 0 || read_header(&self.disk, &path).await?.is_none() {
+        if read_header(&self.disk, &path).await?.is_none() {
             return Ok(());
         }
-        log.write(0, AlignedBuf::zeroed(2 * BLOCK_BYTES)).await
+        LogFile::open(&self.disk, &path, Create::Never)?.write(0, AlignedBuf::zeroed(2 * BLOCK_BYTES)).await
     }
 
     fn check(&self) -> io::Result<()> {
         if self.failed.get() { Err(io::Error::other("a write of the catalog failed; restart the broker")) } else { Ok(()) }
     }
 
-    fn remember<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        self.failed.set(self.failed.get() || result.is_err());
-        result
+    /// Counts as failed what does not end well, and what is given up in the middle: nobody knows what it wrote.
+    async fn whole<T>(&self, change: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        self.failed.set(true);
+        let result = change.await?;
+        self.failed.set(false);
+        Ok(result)
     }
 }
 
-impl<F: crate::runtime::disk::DiskFile> Current<F> {
+impl<F: DiskFile> Current<F> {
     fn left(&self) -> u64 {
         self.log.bytes.saturating_sub(self.position)
     }
@@ -216,27 +225,26 @@ fn other_path(folder: &Path, path: &Path) -> PathBuf {
     if path == first { file_path(folder, 1) } else { first }
 }
 
-/// Makes both files; `catalog-0` gets its name only when it is whole, so a catalog that was never finished is none.
+/// Makes `catalog-0`, which gets its name only when it is whole: a catalog that was never finished is none. `catalog-1` comes
+/// later, so where it is alone without a header, `catalog-0` was lost.
 async fn make<D: Disk>(disk: &D, folder: &Path, store_id: [u8; 16]) -> io::Result<Current<D::File>> {
     let path = file_path(folder, 0);
-    match disk.file_bytes(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        _ => return Err(damaged(&path, "neither it nor catalog-1 has an intact beginning")),
+    for there in [&path, &file_path(folder, 1)] {
+        if disk.file_bytes(there).is_ok() {
+            return Err(damaged(there, "neither catalog-0 nor catalog-1 has an intact beginning"));
+        }
     }
-    let mut spare = LogFile::open(disk, &file_path(folder, 1), Create::Truncate)?;
-    spare.fill(FILE_BYTES).await?;
     let making = folder.join("catalog.new");
     let mut log = LogFile::open(disk, &making, Create::Truncate)?;
     log.fill(FILE_BYTES).await?;
     let mut begun = begin(log, 1, store_id, &[]).await?;
-    disk.sync_fs(folder).await.map_err(named(folder, "cannot flush"))?;
     disk.rename(&making, &path).map_err(named(&path, "cannot make"))?;
     disk.sync_dir(folder).await.map_err(named(folder, "cannot flush"))?;
     begun.log.path = path;
     Ok(begun)
 }
 
-async fn begin<F: crate::runtime::disk::DiskFile>(
+async fn begin<F: DiskFile>(
     log: LogFile<F>,
     file_number: u64,
     store_id: [u8; 16],

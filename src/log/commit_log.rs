@@ -499,7 +499,7 @@ impl<D: Disk> CommitLog<D> {
 
     /// The background task: makes the next file ready before it is needed.
     async fn keep_a_file_ready(self) {
-        while !self.is_failed() && !self.is_done() {
+        while !self.is_over() {
             match self.make_next().await {
                 Ok(true) => self.more_room(),
                 Ok(false) => self.wait_until_wanted().await,
@@ -508,8 +508,10 @@ impl<D: Disk> CommitLog<D> {
         }
     }
 
-    fn is_done(&self) -> bool {
-        self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence()
+    /// Nothing more will be written: the log failed, or was stopped and is done.
+    fn is_over(&self) -> bool {
+        let is_done = self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence();
+        is_done || self.is_failed()
     }
 
     async fn wait_until_wanted(&self) {
@@ -557,7 +559,7 @@ impl<D: Disk> CommitLog<D> {
             Some(log) => log,
             None => LogFile::open(&shared.disk, &self.new_path(), Create::Truncate)?,
         };
-        while log.bytes < target && !self.is_large_enough(log.bytes) {
+        while log.bytes < target && !self.is_large_enough(log.bytes) && !self.is_over() {
             match log.add_zeros().await {
                 Err(error) if is_no_space(&error) => {
                     shared.pool.borrow_mut().is_space_gone = true;
@@ -569,7 +571,7 @@ impl<D: Disk> CommitLog<D> {
                 rung_or_elapsed(&shared.wanted, FILL_PAUSE).await;
             }
         }
-        self.keep_or_remove(log, is_new).await
+        if self.is_over() { Ok(None) } else { self.keep_or_remove(log, is_new).await }
     }
 
     fn new_path(&self) -> PathBuf {

@@ -32,7 +32,7 @@ pub(super) struct Begun<F> {
     pub(super) header: FileHeader,
     /// Where the next group goes.
     pub(super) position: u64,
-    /// The last group in it or before it.
+    /// The last group in it; 0 while there is none.
     pub(super) last_sequence: u64,
 }
 
@@ -79,8 +79,7 @@ impl<F> Pool<F> {
 
     /// Goes on to the next file, if one is ready.
     pub(super) fn switch(&mut self) -> bool {
-        let Some(mut next) = self.next.take() else { return false };
-        next.last_sequence = self.current.last_sequence;
+        let Some(next) = self.next.take() else { return false };
         self.full.push_back(std::mem::replace(&mut self.current, next));
         true
     }

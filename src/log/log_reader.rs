@@ -225,6 +225,17 @@ struct Trail {
     before: Option<(PathBuf, u64)>,
 }
 
+impl Trail {
+    /// A file before without any group, although this is not the first group of all, has lost what it held.
+    fn doubt_empty_file(&mut self, group: &FoundGroup, contents: &mut LogContents) {
+        let Some((path, position)) = self.before.take().filter(|_| self.expected.is_none()) else { return };
+        if group.sequence() > 1 {
+            let next_sequence = group.sequence();
+            contents.damages.push(Damage::BadGroups { path, position, first_sequence: None, next_sequence });
+        }
+    }
+}
+
 async fn read_folder<D: Disk>(
     disk: &D,
     folder: &LogFolder,
@@ -264,7 +275,10 @@ async fn read_file<D: Disk>(disk: &D, log: &FoundLog, trail: &mut Trail, content
         let place = (path.clone(), scan.position);
         let is_first = scan.position == header.first_group();
         let group = match scan.next(trail.expected).await? {
-            Step::Group(group) => group,
+            Step::Group(group) => {
+                trail.doubt_empty_file(&group, contents);
+                group
+            }
             Step::Damaged(group) => {
                 // A hole that shows at the beginning of a file is most often the lost end of the one before.
                 let known = trail.before.take().filter(|_| is_first && group.position == place.1);

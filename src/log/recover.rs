@@ -38,8 +38,6 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
-    /// The last stop was in order: what the checkpoint says is not doubted.
-    pub is_clean: bool,
 }
 
 /// A partition that is back.
@@ -50,6 +48,8 @@ pub struct Recovered<D: Disk> {
     pub notes: Vec<String>,
     /// Acknowledged records are missing: nothing may be written before somebody has accepted that.
     pub has_lost: bool,
+    /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
+    pub must_repeat: bool,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -73,6 +73,7 @@ struct Recovery<'a, D: Disk, F> {
     on_batch: F,
     notes: Vec<String>,
     has_lost: bool,
+    must_repeat: bool,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -101,6 +102,7 @@ pub async fn recover<D: Disk>(
         on_batch,
         notes: Vec::new(),
         has_lost: false,
+        must_repeat: false,
     };
     recovery.find_segments(start.is_none()).await?;
     recovery.replay(reader).await
@@ -261,7 +263,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         log.write_some(usize::MAX)?;
         let end = log.end();
         log.make_visible(end);
-        Ok(Recovered { log, notes: self.notes, has_lost: self.has_lost })
+        Ok(Recovered { log, notes: self.notes, has_lost: self.has_lost, must_repeat: self.must_repeat })
     }
 
     /// A batch that both have must be the same in both; if not, the commit log's was acknowledged (storage rule S9).
@@ -285,6 +287,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.keep_aside(&later, 0).await?;
             self.remove_segment(later.base()).await?;
         }
+        self.must_repeat = true;
         self.end = one.offset;
         self.seen.retain(|offset, _| *offset < one.offset);
         // Read now, so that a log that cannot be read stops the start before anything else is cut.

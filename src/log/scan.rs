@@ -5,16 +5,10 @@
 
 use bytes::BytesMut;
 
-use super::crc::crc32c;
 use crate::ids::Offset;
+use crate::wire::batch::{Attributes, BatchHeader, check_crc};
 
-/// Bytes of a batch before its records.
-pub const HEADER_BYTES: usize = 61;
-/// Bytes before the part that `length` counts: base offset and length.
-pub const LENGTH_END: usize = 12;
-const CRC_FROM: usize = 21;
-const SMALLEST_LENGTH: u64 = 49; // HEADER_BYTES - LENGTH_END: a batch without records, as compaction leaves them
-const MAGIC: u8 = 2;
+pub use crate::wire::batch::HEADER_BYTES;
 
 /// What a log needs to know of one batch, from its header alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,29 +47,25 @@ impl BatchFacts {
     /// Shapes: `header` begins with the batch; the records need not be there.
     #[must_use]
     pub fn read(header: &[u8], position: u64) -> Option<Self> {
-        let length = u64::from(u32::try_from(i32_at(header, 8)?).ok()?);
-        if length < SMALLEST_LENGTH || *header.get(16)? != MAGIC {
+        let header = BatchHeader::read_head(header.first_chunk()?).ok()?;
+        if header.base_offset.0 < 0 || header.last_offset_delta < 0 {
             return None;
         }
-        let base_offset = i64_at(header, 0)?;
-        let last_delta = i64::from(i32_at(header, 23)?);
-        if base_offset < 0 || last_delta < 0 {
-            return None;
-        }
+        let last_offset = Offset(header.base_offset.0.checked_add(i64::from(header.last_offset_delta))?);
         Some(Self {
-            base_offset: Offset(base_offset),
-            last_offset: Offset(base_offset.checked_add(last_delta)?),
+            base_offset: header.base_offset,
+            last_offset,
             position,
-            bytes: u32::try_from(length + LENGTH_END as u64).ok()?,
-            leader_epoch: i32_at(header, 12)?,
-            attributes: i16_at(header, 21)?,
-            crc: u32::from_be_bytes(array_at(header, 17)?),
-            base_timestamp: i64_at(header, 27)?,
-            max_timestamp: i64_at(header, 35)?,
-            producer_id: i64_at(header, 43)?,
-            producer_epoch: i16_at(header, 51)?,
-            base_sequence: i32_at(header, 53)?,
-            records_count: i32_at(header, 57)?,
+            bytes: u32::try_from(header.size()).ok()?,
+            leader_epoch: header.leader_epoch,
+            attributes: header.attributes.0,
+            crc: header.crc,
+            base_timestamp: header.base_timestamp,
+            max_timestamp: header.max_timestamp,
+            producer_id: header.producer_id.0,
+            producer_epoch: header.producer_epoch.0,
+            base_sequence: header.base_sequence.0,
+            records_count: header.records_count,
         })
     }
 
@@ -94,30 +84,14 @@ impl BatchFacts {
     /// True for markers and other batches that no client reads as data.
     #[must_use]
     pub fn is_control(&self) -> bool {
-        self.attributes & 0x20 != 0
+        Attributes(self.attributes).is_control()
     }
 
     /// True for a batch of a transaction.
     #[must_use]
     pub fn is_transactional(&self) -> bool {
-        self.attributes & 0x10 != 0
+        Attributes(self.attributes).is_transactional()
     }
-}
-
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.try_into().ok()
-}
-
-fn i16_at(bytes: &[u8], at: usize) -> Option<i16> {
-    array_at(bytes, at).map(i16::from_be_bytes)
-}
-
-fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
-    array_at(bytes, at).map(i32::from_be_bytes)
-}
-
-fn i64_at(bytes: &[u8], at: usize) -> Option<i64> {
-    array_at(bytes, at).map(i64::from_be_bytes)
 }
 
 /// Why a scan ended before the end of the file.
@@ -266,9 +240,9 @@ impl Scanner {
             return Step::Stop(Stop::Torn);
         }
         let size = facts.bytes as usize;
-        match bytes.get(CRC_FROM..size) {
+        match bytes.get(..size) {
             None => Step::More(size - bytes.len()),
-            Some(covered) if crc32c(covered) == facts.crc => Step::Batch(facts),
+            Some(batch) if check_crc(batch).is_ok() => Step::Batch(facts),
             Some(_) => Step::Stop(Stop::Checksum),
         }
     }

@@ -3,21 +3,21 @@
 //! Taking note of a batch and writing it are two steps: the first is memory alone and fixes the position (order early),
 //! the second may come later and fail. Handles are opened on demand and may be dropped at any time
 //! ([`Segment::close_handles`]). Segments hold exactly their data: never preallocated, never zero-filled.
-//! The reading side is in `segment_read.rs`.
+//! The reading side is in `segment_read.rs`, indexes and seal are in `segment_derived.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::crc::{RunningCrc, crc32c};
-use super::index::{IndexRules, Indexes, OffsetIndex, TimeIndex, TimestampOffset};
+use super::crc::RunningCrc;
+use super::index::{IndexRules, Indexes, TimestampOffset};
 use super::names::{self, DELETED, Kind};
 use super::scan::{BatchFacts, ScanEnd};
-use super::seal::{FileCrcs, Seal};
-use crate::ids::{LogId, Offset};
+pub use super::segment_derived::Sealing;
+use crate::ids::Offset;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
 
 /// Positions have 31 bits in Kafka's index files.
@@ -54,27 +54,14 @@ pub struct Known {
     pub end: Offset,
 }
 
-/// Who writes a seal, and what only the partition knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sealing {
-    /// The segment goes on after the next start.
-    pub open: bool,
-    /// Which partition.
-    pub log_id: LogId,
-    /// The store's generation.
-    pub generation: u64,
-    /// Entries of the abort index and its checksum.
-    pub aborts: (u32, u32),
-}
-
 pub(super) struct State {
     pub(super) bytes: u64,
     pub(super) end: Offset,
-    first_timestamp: Option<i64>,
-    newest: Option<TimestampOffset>,
+    pub(super) first_timestamp: Option<i64>,
+    pub(super) newest: Option<TimestampOffset>,
     pub(super) indexes: Option<Indexes>,
     /// Checksum of the first so many bytes of the file; `None` when an earlier part was never seen.
-    crc: Option<(u64, RunningCrc)>,
+    pub(super) crc: Option<(u64, RunningCrc)>,
     /// Where sequential readers stopped; see `segment_read.rs`.
     pub(super) cursors: Vec<(Offset, u64)>,
 }
@@ -84,10 +71,11 @@ pub struct Segment<D: Disk> {
     pub(super) disk: D,
     folder: Rc<Path>,
     pub(super) base: Offset,
-    rules: IndexRules,
+    pub(super) rules: IndexRules,
     created_ms: i64,
     pub(super) state: RefCell<State>,
     handle: RefCell<Option<Rc<D::File>>>,
+    used: Cell<bool>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -123,7 +111,16 @@ impl<D: Disk> Segment<D> {
             crc: None,
             cursors: Vec::new(),
         };
-        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle: RefCell::new(None) }
+        Self {
+            disk,
+            folder,
+            base,
+            rules,
+            created_ms,
+            state: RefCell::new(state),
+            handle: RefCell::new(None),
+            used: Cell::new(false),
+        }
     }
 
     /// Offset of the first record, as in the name.
@@ -227,112 +224,6 @@ impl<D: Disk> Segment<D> {
         file.sync_data().await
     }
 
-    /// Writes the index entries that the files lack, and one for the largest timestamp so far.
-    ///
-    /// # Errors
-    /// Those of the disk; entries stay unwritten then.
-    pub async fn flush_indexes(&self) -> io::Result<()> {
-        let unwritten = {
-            let mut state = self.state.borrow_mut();
-            let Some(indexes) = &mut state.indexes else { return Ok(()) };
-            indexes.note_newest_timestamp();
-            (indexes.offsets.unwritten(), indexes.times.unwritten())
-        };
-        let (offsets, times) = unwritten;
-        let offsets_whole = self.append_index(Kind::Index, offsets.position, offsets.bytes).await?;
-        let times_whole = self.append_index(Kind::TimeIndex, times.position, times.bytes).await?;
-        let mut state = self.state.borrow_mut();
-        let Some(indexes) = &mut state.indexes else { return Ok(()) };
-        if offsets_whole && times_whole {
-            indexes.offsets.mark_written(offsets.entries);
-            indexes.times.mark_written(times.entries);
-            return Ok(());
-        }
-        // Somebody shortened a file: all of it is written again.
-        indexes.forget_written();
-        drop(state);
-        Box::pin(self.flush_indexes()).await
-    }
-
-    /// Writes the indexes and the seal; the caller makes them durable ([`Self::sync_seal`]).
-    ///
-    /// # Errors
-    /// Those of the disk. Without a seal the segment is read again at a start, so nothing is lost.
-    pub async fn seal(&self, by: Sealing) -> io::Result<()> {
-        self.load_indexes().await?;
-        self.flush_indexes().await?;
-        let log = self.log_crc().await?;
-        let content = self.seal_facts(by, log).encode();
-        let file = self.disk.open(&self.path(Kind::Seal), Access::Buffered, Create::Truncate)?;
-        let bytes = content.len();
-        let written = file.write_at(0, content).await?;
-        self.check_written(written, bytes)
-    }
-
-    /// Makes the seal durable.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub async fn sync_seal(&self) -> io::Result<()> {
-        let file = self.disk.open(&self.path(Kind::Seal), Access::Buffered, Create::Never)?;
-        file.sync_data().await
-    }
-
-    /// Reads the seal; `None` when there is none or it does not fit the segment.
-    pub async fn read_seal(&self) -> Option<Seal> {
-        let file = self.disk.read_file(&self.path(Kind::Seal)).await.ok()?;
-        let seal = Seal::decode(&file).ok()?;
-        let fits = seal.base == self.base && seal.log_bytes == self.bytes();
-        fits.then_some(seal)
-    }
-
-    /// Makes the indexes and timestamps known: from the files where they fit the seal (or ascend, without a seal), else
-    /// from the segment itself. Nothing happens when they are known already.
-    ///
-    /// # Errors
-    /// Those of reading the segment. Damage of a derived file is not an error (storage rule S15).
-    pub async fn load_indexes(&self) -> io::Result<()> {
-        if self.state.borrow().indexes.is_some() {
-            return Ok(());
-        }
-        let seal = self.read_seal().await;
-        if let (Some(indexes), Some(seal)) = (self.read_indexes(seal.as_ref()).await, seal) {
-            self.adopt(indexes, seal.first_timestamp, seal.newest, Some(seal.crcs.log));
-            return Ok(());
-        }
-        // Behind an open seal the index may have grown; a closed segment's files must be as they were.
-        let grown = seal.is_none_or(|seal| seal.open);
-        match self.read_indexes(None).await.filter(|_| grown) {
-            Some(indexes) => self.complete(indexes).await,
-            None => self.rebuild().await.map(|_| ()),
-        }
-    }
-
-    /// Reads the segment from its start, within [`Known::bytes`], and makes the indexes anew.
-    ///
-    /// # Errors
-    /// Those of reading. Bytes that are no batch end the rebuilding: what lies behind is reached by no index.
-    pub async fn rebuild(&self) -> io::Result<ScanEnd> {
-        let mut indexes = Indexes::new(self.base, self.rules);
-        let mut first_timestamp = None;
-        let mut crc = RunningCrc::default();
-        let end = self
-            .walk(0, self.bytes(), self.base, |batch, bytes| {
-                first_timestamp.get_or_insert(batch.max_timestamp);
-                indexes.note_batch(batch);
-                crc.add(bytes);
-            })
-            .await?;
-        indexes.forget_written();
-        let mut state = self.state.borrow_mut();
-        // Batches that arrived meanwhile were noted nowhere else; only the active segment gets any, and it is loaded.
-        state.newest = indexes.newest_timestamp();
-        state.first_timestamp = first_timestamp;
-        state.crc = Some((end.position, crc));
-        state.indexes = Some(indexes);
-        Ok(end)
-    }
-
     /// Recovery's walk: everything from `from` on is checked and taken note of again, and the file is cut behind the
     /// last whole batch.
     ///
@@ -383,6 +274,17 @@ impl<D: Disk> Segment<D> {
         }
     }
 
+    /// [`Self::close_handles`], unless somebody used the handle since the last call; true when it was closed.
+    ///
+    /// Called on every closed segment from time to time, it keeps the descriptors of those that are read.
+    pub fn close_if_idle(&self) -> bool {
+        let idle = !self.used.replace(false) && self.has_handles();
+        if idle {
+            self.close_handles();
+        }
+        idle
+    }
+
     /// True while a descriptor is held.
     #[must_use]
     pub fn has_handles(&self) -> bool {
@@ -417,6 +319,7 @@ impl<D: Disk> Segment<D> {
     }
 
     pub(super) fn log_file(&self) -> io::Result<Rc<D::File>> {
+        self.used.set(true);
         if let Some(file) = &*self.handle.borrow() {
             return Ok(Rc::clone(file));
         }
@@ -430,7 +333,6 @@ impl<D: Disk> Segment<D> {
         state.bytes = position;
         state.end = end;
         state.cursors.clear();
-        state.crc = state.crc.filter(|(covered, _)| *covered <= position);
         if position == 0 {
             state.first_timestamp = None;
         }
@@ -439,7 +341,7 @@ impl<D: Disk> Segment<D> {
         state.newest = state.indexes.as_ref().and_then(Indexes::newest_timestamp);
     }
 
-    fn check_written(&self, written: usize, wanted: usize) -> io::Result<()> {
+    pub(super) fn check_written(&self, written: usize, wanted: usize) -> io::Result<()> {
         if written == wanted { Ok(()) } else { Err(short_write(&self.path(Kind::Log), written, wanted)) }
     }
 
@@ -453,93 +355,6 @@ impl<D: Disk> Segment<D> {
         for part in parts {
             crc.add(part);
             *covered += part.len() as u64;
-        }
-    }
-
-    async fn append_index(&self, kind: Kind, position: u64, bytes: Bytes) -> io::Result<bool> {
-        let path = self.path(kind);
-        let file = self.disk.open(&path, Access::Buffered, Create::IfMissing)?;
-        let there = file.bytes()?;
-        if there < position {
-            return Ok(false);
-        }
-        if there > position {
-            file.truncate(position).await?;
-        }
-        let wanted = bytes.len();
-        let written = if wanted == 0 { 0 } else { file.write_at(position, bytes).await? };
-        if written == wanted { Ok(true) } else { Err(short_write(&path, written, wanted)) }
-    }
-
-    async fn read_indexes(&self, seal: Option<&Seal>) -> Option<Indexes> {
-        let offsets = self.disk.read_file(&self.path(Kind::Index)).await.ok()?;
-        let times = self.disk.read_file(&self.path(Kind::TimeIndex)).await.ok()?;
-        if seal.is_some_and(|seal| seal.crcs.index != crc32c(&offsets) || seal.crcs.timeindex != crc32c(&times)) {
-            return None;
-        }
-        let (bytes, end) = (self.bytes(), self.end());
-        let offsets = OffsetIndex::load(self.base, &offsets, bytes, end).ok()?;
-        let times = TimeIndex::load(self.base, &times, end).ok()?;
-        Some(Indexes::loaded(self.base, self.rules, offsets, times))
-    }
-
-    /// Takes indexes without a seal over: what lies behind their newest entries is read from the batch headers, so the
-    /// result is the same whatever part of the files had reached the disk.
-    async fn complete(&self, mut indexes: Indexes) -> io::Result<()> {
-        let upper = self.bytes();
-        let first_timestamp = self.first_header().await?.map(|first| first.max_timestamp);
-        let from = indexes.position_of_newest();
-        let whole = self.hop(from, upper, |batch| indexes.note_batch(batch)).await?;
-        if !whole {
-            return self.rebuild().await.map(|_| ());
-        }
-        let newest = indexes.newest_timestamp();
-        self.adopt(indexes, first_timestamp, newest, None);
-        Ok(())
-    }
-
-    fn adopt(
-        &self,
-        mut indexes: Indexes,
-        first_timestamp: Option<i64>,
-        newest: Option<TimestampOffset>,
-        log_crc: Option<u32>,
-    ) {
-        if let Some(newest) = newest {
-            indexes.set_newest_timestamp(newest);
-        }
-        let mut state = self.state.borrow_mut();
-        state.first_timestamp = first_timestamp;
-        state.newest = newest;
-        state.crc = log_crc.map(|crc| (state.bytes, RunningCrc::resume(crc)));
-        state.indexes = Some(indexes);
-    }
-
-    async fn log_crc(&self) -> io::Result<u32> {
-        let (bytes, known) = {
-            let state = self.state.borrow();
-            (state.bytes, state.crc)
-        };
-        let (covered, mut crc) = known.filter(|(covered, _)| *covered <= bytes).unwrap_or_default();
-        self.read_through(covered, bytes, |chunk| crc.add(chunk)).await?;
-        self.state.borrow_mut().crc = Some((bytes, crc));
-        Ok(crc.value())
-    }
-
-    fn seal_facts(&self, by: Sealing, log: u32) -> Seal {
-        let state = self.state.borrow();
-        let (index, timeindex) = state.indexes.as_ref().map(Indexes::file_crcs).unwrap_or_default();
-        Seal {
-            open: by.open,
-            log_id: by.log_id,
-            generation: by.generation,
-            base: self.base,
-            end: state.end,
-            log_bytes: state.bytes,
-            newest: state.newest,
-            first_timestamp: state.first_timestamp,
-            abort_entries: by.aborts.0,
-            crcs: FileCrcs { log, txnindex: by.aborts.1, index, timeindex },
         }
     }
 }

@@ -29,8 +29,21 @@ pub struct Chunk {
     pub position: u64,
     /// Base offset of the first one; the offset that was asked for is in it or before it.
     pub base_offset: Offset,
+    /// The offset that follows them.
+    pub next_offset: Offset,
     /// The batches, at least one.
     pub bytes: Bytes,
+}
+
+impl Chunk {
+    /// The whole batches at the start of `bytes`, where `first` is; `None` when not even that one is whole or fits.
+    fn cut(mut bytes: Bytes, first: &BatchFacts, limits: ReadLimits) -> Option<Self> {
+        let fits = limits.bytes_max.max(if limits.first_whole { first.bytes as usize } else { 0 });
+        bytes.truncate(fits);
+        let (whole, next_offset) = whole_batches(&bytes, first.position);
+        bytes.truncate(whole);
+        (whole > 0).then_some(Self { position: first.position, base_offset: first.base_offset, next_offset, bytes })
+    }
 }
 
 /// What may be read.
@@ -42,6 +55,12 @@ pub struct ReadLimits {
     pub upper: u64,
     /// The first batch is handed out whole even when it is larger than `bytes_max`.
     pub first_whole: bool,
+}
+
+impl ReadLimits {
+    fn below_upper(&self, position: u64, wanted: usize) -> usize {
+        usize::try_from(self.upper.saturating_sub(position)).unwrap_or(usize::MAX).min(wanted)
+    }
 }
 
 impl<D: Disk> Segment<D> {
@@ -67,21 +86,41 @@ impl<D: Disk> Segment<D> {
     /// # Errors
     /// As [`Self::locate`].
     pub async fn read(&self, offset: Offset, limits: ReadLimits) -> io::Result<Option<Chunk>> {
+        let chunk = match self.read_at_once(offset, limits).await? {
+            Some(chunk) => Some(chunk),
+            None => self.read_located(offset, limits).await?,
+        };
+        if let Some(chunk) = &chunk {
+            self.remember_cursor(chunk.next_offset, chunk.position + chunk.bytes.len() as u64);
+        }
+        Ok(chunk)
+    }
+
+    /// The usual case, one read: the batch is near the floor and not large. `None` says nothing.
+    async fn read_at_once(&self, offset: Offset, limits: ReadLimits) -> io::Result<Option<Chunk>> {
+        let floor = match self.take_cursor(offset) {
+            Some(position) => position,
+            None => {
+                self.load_indexes().await?;
+                self.index_floor(offset)
+            }
+        };
+        let wanted = limits.below_upper(floor, limits.bytes_max.saturating_add(HOP_BYTES));
+        let bytes = self.log_file()?.read_at(floor, wanted).await?;
+        let Some(first) = find_batch(&bytes, floor, offset) else { return Ok(None) };
+        let from = usize::try_from(first.position - floor).unwrap_or(usize::MAX);
+        Ok(Chunk::cut(bytes.slice(from..), &first, limits))
+    }
+
+    async fn read_located(&self, offset: Offset, limits: ReadLimits) -> io::Result<Option<Chunk>> {
         let Some(first) = self.locate(offset, limits.upper).await? else { return Ok(None) };
         let least = if limits.first_whole { first.bytes as usize } else { 0 };
-        let below_upper = usize::try_from(limits.upper - first.position).unwrap_or(usize::MAX);
-        let wanted = limits.bytes_max.max(least).min(below_upper);
+        let wanted = limits.below_upper(first.position, limits.bytes_max.max(least));
         if wanted < first.bytes as usize {
             return Ok(None);
         }
-        let mut bytes = self.log_file()?.read_at(first.position, wanted).await?;
-        let (whole, next) = whole_batches(&bytes, first.position);
-        if whole == 0 {
-            return Err(self.no_batch(first.position));
-        }
-        bytes.truncate(whole);
-        self.remember_cursor(next, first.position + whole as u64);
-        Ok(Some(Chunk { position: first.position, base_offset: first.base_offset, bytes }))
+        let bytes = self.log_file()?.read_at(first.position, wanted).await?;
+        Chunk::cut(bytes, &first, limits).map(Some).ok_or_else(|| self.no_batch(first.position))
     }
 
     /// The first record at or behind `from` whose timestamp is at least `timestamp`.
@@ -205,11 +244,12 @@ impl<D: Disk> Segment<D> {
         }
         self.load_indexes().await?;
         let position = self.index_floor(offset);
-        if position == 0 || headers.at(position).await?.is_some_and(|batch| batch.base_offset <= offset) {
+        if headers.may_begin(position, offset).await? {
             return Ok(position);
         }
         self.rebuild().await?;
-        Ok(self.index_floor(offset))
+        let position = self.index_floor(offset);
+        Ok(if headers.may_begin(position, offset).await? { position } else { 0 })
     }
 
     fn index_floor(&self, offset: Offset) -> u64 {
@@ -234,6 +274,19 @@ impl<D: Disk> Segment<D> {
         let path = self.path(Kind::Log);
         io::Error::new(io::ErrorKind::InvalidData, format!("{}: no record batch at byte {position}", path.display()))
     }
+}
+
+/// The batch that holds `offset`, looked for from the start of `bytes`, where a batch at or before it must begin.
+fn find_batch(bytes: &[u8], position: u64, offset: Offset) -> Option<BatchFacts> {
+    let mut batch = BatchFacts::read(bytes, position)?;
+    if position > 0 && batch.base_offset > offset {
+        return None;
+    }
+    while batch.last_offset < offset {
+        let at = usize::try_from(batch.end_position() - position).ok()?;
+        batch = BatchFacts::read(bytes.get(at..)?, batch.end_position())?;
+    }
+    Some(batch)
 }
 
 /// Length of the whole batches at the start of `bytes` and the offset that follows them.
@@ -272,6 +325,11 @@ impl<'a, D: Disk> Headers<'a, D> {
         }
         let batch = self.held(position).and_then(|header| BatchFacts::read(header, position));
         Ok(batch.filter(|batch| batch.end_position() <= self.upper))
+    }
+
+    /// True when looking for `offset` may begin at `position`.
+    async fn may_begin(&mut self, position: u64, offset: Offset) -> io::Result<bool> {
+        Ok(position == 0 || self.at(position).await?.is_some_and(|batch| batch.base_offset <= offset))
     }
 
     async fn must_have(&mut self, position: u64) -> io::Result<BatchFacts> {

@@ -17,8 +17,6 @@ use crate::runtime::host::{self, Queue};
 use crate::runtime::net::Stream;
 use crate::runtime::signal::Mark;
 
-/// A frame that stops arriving while others wait for memory is given up after this.
-const STALLED_FRAME: Duration = Duration::from_secs(10);
 /// Ticks within which a limit is kept: a connection is closed at most a quarter late.
 const TICKS_PER_LIMIT: u32 = 4;
 /// Bounds of the time between two ticks.
@@ -34,11 +32,18 @@ pub struct Limits {
     pub unanswered_max: usize,
     /// Silence after which a connection is closed (`connections.max.idle.ms`).
     pub idle_max: Duration,
+    /// Silence after which a half-sent frame is given up while others wait for the memory it holds.
+    pub stalled_max: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { frame_bytes_max: 100 * 1024 * 1024, unanswered_max: 64, idle_max: Duration::from_secs(600) }
+        Self {
+            frame_bytes_max: 100 * 1024 * 1024,
+            unanswered_max: 64,
+            idle_max: Duration::from_secs(600),
+            stalled_max: Duration::from_secs(10),
+        }
     }
 }
 
@@ -233,14 +238,14 @@ impl Connections {
     }
 
     fn tick_length(&self) -> Duration {
-        (self.limits.idle_max / TICKS_PER_LIMIT).clamp(TICK_MIN, TICK_MAX)
+        (self.limits.idle_max.min(self.limits.stalled_max) / TICKS_PER_LIMIT).clamp(TICK_MIN, TICK_MAX)
     }
 
     /// Closes what has been silent for too long.
     fn tick(&self, length: Duration) {
         self.clock.set(self.clock.get().wrapping_add(1));
         let idle = ticks(self.limits.idle_max, length);
-        let stalled = ticks(STALLED_FRAME, length).min(idle);
+        let stalled = ticks(self.limits.stalled_max, length).min(idle);
         let short = self.budget.is_short();
         for watch in self.watches.borrow().values().filter(|watch| watch.waits_for_peer()) {
             let allowed = if short && watch.in_frame.get() { stalled } else { idle };

@@ -3,16 +3,15 @@
 //! 2 is flexible; 1 and 3 change nothing that is read here.
 //! Left out: nothing; the timeout is not needed, since partitions are durable and visible when the answer is written.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::partitions::MorePartitions;
 use crate::broker::catalog::{Command, ItemResult};
-use crate::broker::shard::Shard;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -20,11 +19,11 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (topics, validate_only) = read(request, body)?;
-    let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+    let names: Vec<Arc<str>> = topics.iter().map(|topic| Arc::clone(&topic.name)).collect();
     let count = names.len();
-    let results = shard.change_catalog(Command::CreatePartitions { topics, validate_only }).await;
+    let results = cluster.change_catalog(Command::CreatePartitions { topics, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
     Ok(response::frame(request, &Answer(response::first_of_each(names, results))))
 }
@@ -39,7 +38,7 @@ fn read(request: &Request, body: Bytes) -> Result<(Vec<MorePartitions>, bool), W
 }
 
 fn read_topic(reader: &mut Reader) -> Result<MorePartitions, WireError> {
-    let name = reader.text("a topic's name")?.to_string();
+    let name = Arc::from(&*reader.text("a topic's name")?);
     let count = reader.i32("a topic's count")?;
     let assignments = reader.nullable_array_of("the assignments", 1, |reader| {
         let brokers = reader.array_of("an assignment's brokers", 4, |reader| reader.i32("a broker"))?;
@@ -50,7 +49,7 @@ fn read_topic(reader: &mut Reader) -> Result<MorePartitions, WireError> {
     Ok(MorePartitions { name, count, assignments })
 }
 
-struct Answer(Vec<(String, ItemResult)>);
+struct Answer(Vec<(Arc<str>, ItemResult)>);
 
 impl Body for Answer {
     fn write<S: Sink>(&self, out: &mut Writer<'_, S>, _version: i16) {

@@ -4,18 +4,17 @@
 //! answers partitions, replicas and settings · 7 answers the topic's id.
 //! Left out: nothing; the timeout is not needed, since a topic is durable and visible when the answer is written.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::create::NewTopic;
 use crate::broker::catalog::{Catalog, Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::config::{self, ConfigEntry};
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -23,13 +22,13 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (topics, validate_only) = read(request, body)?;
-    let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+    let names: Vec<Arc<str>> = topics.iter().map(|topic| Arc::clone(&topic.name)).collect();
     let count = names.len();
-    let results = shard.change_catalog(Command::CreateTopics { topics, validate_only }).await;
+    let results = cluster.change_catalog(Command::CreateTopics { topics, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
-    let answer = Answer { items: response::first_of_each(names, results), catalog: &shard.catalog() };
+    let answer = Answer { items: response::first_of_each(names, results), catalog: &cluster.catalog() };
     Ok(response::frame(request, &answer))
 }
 
@@ -44,7 +43,7 @@ fn read(request: &Request, body: Bytes) -> Result<(Vec<NewTopic>, bool), WireErr
 
 fn read_topic(reader: &mut Reader) -> Result<NewTopic, WireError> {
     let topic = NewTopic {
-        name: reader.text("a topic's name")?.to_string(),
+        name: Arc::from(&*reader.text("a topic's name")?),
         partitions: reader.i32("num_partitions")?,
         replication_factor: reader.i16("replication_factor")?,
         assignments: reader.array_of("the assignments", 5, read_assignment)?,
@@ -69,7 +68,7 @@ fn read_config(reader: &mut Reader) -> Result<(String, Option<String>), WireErro
 }
 
 struct Answer<'a> {
-    items: Vec<(String, ItemResult)>,
+    items: Vec<(Arc<str>, ItemResult)>,
     catalog: &'a Catalog,
 }
 

@@ -6,170 +6,188 @@
 //! Source: apache/kafka `ControllerApis.deleteTopics`; the answers were compared with Apache Kafka 4.4.0.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::{Catalog, Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
-
-const UNKNOWN_NAME: &str = "This server does not host this topic-partition.";
-const UNKNOWN_ID: &str = "This server does not host this topic ID.";
-
-/// One answer: the topic as it was named, the id where it is known, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
-    name: Option<StrBytes>,
-    id: TopicId,
-    error: ErrorCode,
-    message: Option<StrBytes>,
-}
-
-impl Item {
-    fn refused(name: Option<StrBytes>, id: TopicId, error: ErrorCode, message: &'static str) -> Self {
-        Self { name, id, error, message: Some(StrBytes::from_static_str(message)) }
-    }
-}
 
 /// Answers DeleteTopics.
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
-    let named = read(request, body)?;
-    let catalog = shard.catalog();
-    let mut items = sort_out(&catalog, named);
-    if catalog.config().delete_topics {
-        delete(shard, &mut items).await;
-    } else {
-        refuse_all(&mut items, request.version);
-    }
-    Ok(response::frame(request, &Answer(items)))
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+    let asked = Asked::sorted(read(request, body)?);
+    let catalog = cluster.catalog();
+    let may_delete = catalog.config().delete_topics;
+    let deleted = if may_delete { delete(cluster, asked.to_delete(&catalog)).await } else { HashMap::new() };
+    Ok(response::frame(request, &Answer { asked, catalog: &catalog, may_delete, deleted }))
 }
 
-fn read(request: &Request, body: Bytes) -> Result<Vec<(Option<StrBytes>, TopicId)>, WireError> {
+/// Topics as they are named: most have either a name or an id.
+type Named = (Option<StrBytes>, TopicId);
+
+fn read(request: &Request, body: Bytes) -> Result<Vec<Named>, WireError> {
     let mut reader = request.reader(body);
-    let by_id = request.version >= 6;
-    let topics =
-        reader.array_of("the topics", 1, |reader| if by_id { read_topic(reader) } else { read_name(reader) })?;
+    let topics = match request.version {
+        6.. => reader.array_of("the topics", 17, read_topic)?,
+        _ => reader.array_of("the topics", 1, |reader| Ok((Some(reader.text("a topic's name")?), TopicId::ZERO)))?,
+    };
     reader.i32("timeout_ms")?;
     reader.skip_tagged("the request")?;
     Ok(topics)
 }
 
-fn read_name(reader: &mut Reader) -> Result<(Option<StrBytes>, TopicId), WireError> {
-    Ok((Some(reader.text("a topic's name")?), TopicId::ZERO))
-}
-
-fn read_topic(reader: &mut Reader) -> Result<(Option<StrBytes>, TopicId), WireError> {
+fn read_topic(reader: &mut Reader) -> Result<Named, WireError> {
     let topic = (reader.nullable_text("a topic's name")?, reader.topic_id("a topic's id")?);
     reader.skip_tagged("a topic")?;
     Ok(topic)
 }
 
-/// Finds the topics that are meant; each is answered once. Items without an error are to be deleted.
-fn sort_out(catalog: &Catalog, named: Vec<(Option<StrBytes>, TopicId)>) -> Vec<Item> {
-    let mut names: HashMap<StrBytes, bool> = HashMap::new();
-    let mut ids: HashMap<TopicId, bool> = HashMap::new();
-    let mut items = Vec::new();
-    for (name, id) in named {
-        match (name, id) {
-            (Some(name), TopicId::ZERO) => note(&mut names, name),
-            (None, TopicId::ZERO) => items.push(malformed(None, id, "Neither topic name nor id were specified.")),
-            (None, id) => note(&mut ids, id),
-            (name, id) => items.push(malformed(name, id, "You may not specify both topic name and topic id.")),
+/// What a client wants to delete, sorted, so that what is there several times stands together.
+struct Asked(Vec<Named>);
+
+/// A topic that is named, and how often.
+struct Group<'a> {
+    name: Option<&'a StrBytes>,
+    id: TopicId,
+    times: usize,
+}
+
+/// What is to be said about a group before anything is deleted.
+enum Judged {
+    Delete(TopicId),
+    /// The topic is deleted, and answered, under its id already.
+    NamedByIdToo(TopicId),
+    Refused(ErrorCode, &'static str),
+    /// Another group says it.
+    Silent,
+}
+
+impl Asked {
+    fn sorted(mut topics: Vec<Named>) -> Self {
+        topics.sort_unstable();
+        Self(topics)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = Group<'_>> {
+        self.0.chunk_by(|one, next| one == next).map(|same| Group {
+            name: same[0].0.as_ref(),
+            id: same[0].1,
+            times: same.len(),
+        })
+    }
+
+    fn has_id(&self, id: TopicId) -> bool {
+        self.0.binary_search(&(None, id)).is_ok()
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        let name = (Some(StrBytes::from_string(name.to_owned())), TopicId::ZERO);
+        self.0.binary_search(&name).is_ok()
+    }
+
+    fn judge(&self, catalog: &Catalog, group: &Group<'_>) -> Judged {
+        let invalid = |message| Judged::Refused(ErrorCode::InvalidRequest, message);
+        match (group.name, group.id) {
+            (None, TopicId::ZERO) => invalid("Neither topic name nor id were specified."),
+            (Some(_), TopicId::ZERO) if group.times > 1 => invalid("Duplicate topic name."),
+            (Some(name), TopicId::ZERO) => match catalog.topic(name) {
+                None => Judged::Refused(
+                    ErrorCode::UnknownTopicOrPartition,
+                    "This server does not host this topic-partition.",
+                ),
+                Some(topic) if self.has_id(topic.id) => Judged::NamedByIdToo(topic.id),
+                Some(topic) => Judged::Delete(topic.id),
+            },
+            (None, _) if group.times > 1 => invalid("Duplicate topic id."),
+            (None, id) => match catalog.topic_by_id(id) {
+                None => Judged::Refused(ErrorCode::UnknownTopicId, "This server does not host this topic ID."),
+                Some(topic) if self.has_name(&topic.name) => Judged::Silent,
+                Some(topic) => Judged::Delete(topic.id),
+            },
+            (Some(_), _) => invalid("You may not specify both topic name and topic id."),
         }
     }
-    items.extend(names.into_iter().map(|(name, once)| by_name(catalog, &mut ids, name, once)));
-    items.extend(ids.into_iter().map(|(id, once)| by_id(catalog, id, once)));
-    items
-}
 
-/// Takes a key in; its value says whether it was there once only.
-fn note<K: Eq + std::hash::Hash>(seen: &mut HashMap<K, bool>, key: K) {
-    seen.entry(key).and_modify(|once| *once = false).or_insert(true);
-}
-
-fn malformed(name: Option<StrBytes>, id: TopicId, message: &'static str) -> Item {
-    Item::refused(name, id, ErrorCode::InvalidRequest, message)
-}
-
-fn by_name(catalog: &Catalog, ids: &mut HashMap<TopicId, bool>, name: StrBytes, once: bool) -> Item {
-    if !once {
-        return malformed(Some(name), TopicId::ZERO, "Duplicate topic name.");
-    }
-    let Some(topic) = catalog.topic(&name) else {
-        return Item::refused(Some(name), TopicId::ZERO, ErrorCode::UnknownTopicOrPartition, UNKNOWN_NAME);
-    };
-    if ids.remove(&topic.id).is_some() {
-        let message = "The provided topic name maps to an ID that was already supplied.";
-        return malformed(Some(name), topic.id, message);
-    }
-    Item { name: Some(name), id: topic.id, error: ErrorCode::None, message: None }
-}
-
-fn by_id(catalog: &Catalog, id: TopicId, once: bool) -> Item {
-    if !once {
-        return malformed(None, id, "Duplicate topic id.");
-    }
-    match catalog.topic_by_id(id) {
-        None => Item::refused(None, id, ErrorCode::UnknownTopicId, UNKNOWN_ID),
-        Some(topic) => {
-            let name = Some(StrBytes::from_string(topic.name.to_string()));
-            Item { name, id, error: ErrorCode::None, message: None }
-        }
+    fn to_delete(&self, catalog: &Catalog) -> Vec<TopicId> {
+        let delete = |group| match self.judge(catalog, &group) {
+            Judged::Delete(id) => Some(id),
+            Judged::NamedByIdToo(_) | Judged::Refused(..) | Judged::Silent => None,
+        };
+        self.groups().filter_map(delete).collect()
     }
 }
 
-fn refuse_all(items: &mut [Item], version: i16) {
-    // TOPIC_DELETION_DISABLED came with version 3.
-    let error = if version < 3 { ErrorCode::InvalidRequest } else { ErrorCode::TopicDeletionDisabled };
-    for item in items {
-        item.error = error;
-        item.message = Some(StrBytes::from_static_str("Topic deletion is disabled."));
-    }
-}
-
-async fn delete<D: Disk>(shard: &Rc<Shard<D>>, items: &mut [Item]) {
-    let mut found: Vec<&mut Item> = items.iter_mut().filter(|item| item.error.is_none()).collect();
-    let ids: Vec<TopicId> = found.iter().map(|item| item.id).collect();
+async fn delete(cluster: &impl Cluster, ids: Vec<TopicId>) -> HashMap<TopicId, ItemResult> {
     if ids.is_empty() {
-        return;
+        return HashMap::new();
     }
-    let count = ids.len();
-    let results = shard.change_catalog(Command::DeleteTopics { ids }).await;
-    let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); count]);
-    for (item, result) in found.iter_mut().zip(results) {
-        item.error = result.error;
-        item.message = result.message.map(|message| StrBytes::from_string(message.into_owned()));
-    }
+    let results = cluster.change_catalog(Command::DeleteTopics { ids: ids.clone() }).await;
+    let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); ids.len()]);
+    ids.into_iter().zip(results).collect()
 }
 
-struct Answer(Vec<Item>);
+struct Answer<'a> {
+    asked: Asked,
+    /// As it was before the deletion.
+    catalog: &'a Catalog,
+    may_delete: bool,
+    deleted: HashMap<TopicId, ItemResult>,
+}
 
-impl Body for Answer {
+impl Body for Answer<'_> {
     fn write<S: Sink>(&self, out: &mut Writer<'_, S>, version: i16) {
         out.i32(0); // throttle time
-        out.count(Some(self.0.len()));
-        for item in &self.0 {
-            out.nullable_text(item.name.as_deref());
-            if version >= 6 {
-                out.topic_id(item.id);
-            }
-            out.i16(item.error.code());
-            if version >= 5 {
-                out.nullable_text(item.message.as_deref());
-            }
-            out.no_tagged();
+        let is_told = |group: &Group<'_>| !matches!(self.asked.judge(self.catalog, group), Judged::Silent);
+        out.count(Some(self.asked.groups().filter(is_told).count()));
+        for group in self.asked.groups().filter(is_told) {
+            self.write_group(out, version, &group);
         }
         out.no_tagged();
+    }
+}
+
+impl Answer<'_> {
+    fn write_group<S: Sink>(&self, out: &mut Writer<'_, S>, version: i16, group: &Group<'_>) {
+        let (id, error, message) = self.told(version, group);
+        let known = self.catalog.topic_by_id(id).filter(|_| error.is_none()).map(|topic| &*topic.name);
+        out.nullable_text(group.name.map(|name| &**name).or(known));
+        if version >= 6 {
+            out.topic_id(id);
+        }
+        out.i16(error.code());
+        if version >= 5 {
+            out.nullable_text(message);
+        }
+        out.no_tagged();
+    }
+
+    fn told(&self, version: i16, group: &Group<'_>) -> (TopicId, ErrorCode, Option<&str>) {
+        if !self.may_delete {
+            // TOPIC_DELETION_DISABLED came with version 3.
+            let error = if version < 3 { ErrorCode::InvalidRequest } else { ErrorCode::TopicDeletionDisabled };
+            return (group.id, error, Some("Topic deletion is disabled."));
+        }
+        match self.asked.judge(self.catalog, group) {
+            Judged::Refused(error, message) => (group.id, error, Some(message)),
+            Judged::NamedByIdToo(id) => {
+                let message = "The provided topic name maps to an ID that was already supplied.";
+                (id, ErrorCode::InvalidRequest, Some(message))
+            }
+            Judged::Delete(id) => {
+                let result = self.deleted.get(&id);
+                let error = result.map_or(ErrorCode::UnknownServerError, |result| result.error);
+                (id, error, result.and_then(|result| result.message.as_deref()))
+            }
+            Judged::Silent => (group.id, ErrorCode::None, None),
+        }
     }
 }

@@ -3,15 +3,12 @@
 //! 1 asks for brokers or controllers · 2 for fenced brokers too.
 //! Left out: racks (null); there is one broker, which is never fenced and is its own controller.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::partition_info::{CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED};
 use super::response::{self, Body};
-use crate::broker::shard::Shard;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::WireError;
 use crate::wire::sink::{Sink, Writer};
@@ -25,7 +22,7 @@ const CONTROLLERS: i8 = 2;
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let mut reader = request.reader(body);
     let operations = reader.i8("include_cluster_authorized_operations")? != 0;
     let endpoints = if request.version >= 1 { reader.i8("endpoint_type")? } else { BROKERS };
@@ -34,7 +31,7 @@ pub fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> 
     }
     reader.skip_tagged("the request")?;
     let answer = match endpoints {
-        BROKERS => cluster(shard, operations),
+        BROKERS => describe(cluster, operations),
         CONTROLLERS => refusal(
             ErrorCode::MismatchedEndpointType,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -59,9 +56,9 @@ struct Answer {
     operations: i32,
 }
 
-fn cluster<D: Disk>(shard: &Rc<Shard<D>>, operations: bool) -> Answer {
-    let catalog = shard.catalog();
-    let (host, port) = shard.advertised();
+fn describe(cluster: &impl Cluster, operations: bool) -> Answer {
+    let catalog = cluster.catalog();
+    let (host, port) = cluster.advertised();
     Answer {
         error: ErrorCode::None,
         message: None,

@@ -3,64 +3,67 @@
 //! 2 is flexible · 3 adds an error code for the whole · 4 total and usable bytes.
 //! Left out: version 5 (cordoned folders). Partitions that do not exist are passed over, as Kafka does.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::rc::Rc;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
-use crate::broker::shard::Shard;
+use crate::broker::catalog::Catalog;
 use crate::ids::TopicPartition;
-use crate::runtime::disk::{Disk, Space};
-use crate::wire::reader::WireError;
+use crate::runtime::disk::Space;
+use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
-/// Partitions that are asked for, by topic; `None` for all.
-type Asked = Option<HashMap<StrBytes, HashSet<i32>>>;
+/// Existing partitions that are asked for; `None` for all.
+type Asked = Option<HashSet<TopicPartition>>;
 
 /// Answers DescribeLogDirs.
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
-    let asked = read(request, body)?;
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+    let asked = read(&cluster.catalog(), request, body)?;
     let answer = Answer {
-        folder: shard.config().data_dir.join("kafka").to_string_lossy().into_owned(),
-        topics: select(shard.log_sizes().await, &asked),
-        space: shard.disk_space(),
+        folder: cluster.log_dir(),
+        topics: select(cluster.log_sizes().await, &asked),
+        space: cluster.disk_space(),
     };
     Ok(response::frame(request, &answer))
 }
 
-fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
+fn read(catalog: &Catalog, request: &Request, body: Bytes) -> Result<Asked, WireError> {
     let mut reader = request.reader(body);
     let asked = match reader.nullable_count("the topics", 3)? {
         None => None,
         Some(count) => {
-            let mut topics: HashMap<StrBytes, HashSet<i32>> = HashMap::new();
+            let mut asked = HashSet::new();
             for _ in 0..count {
-                let partitions = topics.entry(reader.text("a topic's name")?).or_default();
-                for _ in 0..reader.count("a topic's partitions", 4)? {
-                    partitions.insert(reader.i32("a partition")?);
-                }
-                reader.skip_tagged("a topic")?;
+                read_topic(&mut reader, catalog, &mut asked)?;
             }
-            Some(topics)
+            Some(asked)
         }
     };
     reader.skip_tagged("the request")?;
     Ok(asked)
 }
 
+fn read_topic(reader: &mut Reader, catalog: &Catalog, asked: &mut HashSet<TopicPartition>) -> Result<(), WireError> {
+    let name = reader.text("a topic's name")?;
+    let topic = catalog.topic(&name);
+    for _ in 0..reader.count("a topic's partitions", 4)? {
+        let partition = reader.i32("a partition")?;
+        if let Some(topic) = topic.filter(|topic| topic.log_id(partition).is_some()) {
+            asked.insert(TopicPartition { topic: Arc::clone(&topic.name), partition });
+        }
+    }
+    reader.skip_tagged("a topic")
+}
+
 fn select(sizes: Vec<(TopicPartition, u64)>, asked: &Asked) -> BTreeMap<Arc<str>, Vec<(i32, u64)>> {
-    let wanted = |at: &TopicPartition| {
-        asked
-            .as_ref()
-            .is_none_or(|topics| topics.get(at.topic.as_bytes()).is_some_and(|them| them.contains(&at.partition)))
-    };
+    let wanted = |at: &TopicPartition| asked.as_ref().is_none_or(|asked| asked.contains(at));
     let mut topics: BTreeMap<Arc<str>, Vec<(i32, u64)>> = BTreeMap::new();
     for (at, bytes) in sizes.into_iter().filter(|(at, _)| wanted(at)) {
         topics.entry(at.topic).or_default().push((at.partition, bytes));

@@ -4,19 +4,15 @@
 //!
 //! Source: KIP-966; apache/kafka `DescribeTopicPartitionsRequestHandler`; compared with Apache Kafka 4.4.0.
 
-use std::collections::BTreeSet;
-use std::rc::Rc;
-
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::partition_info::{Leader, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
-use super::response::{self, Body};
+use super::response::{self, Body, each_once};
 use crate::broker::catalog::{Catalog, Topic, names};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -32,6 +28,7 @@ struct Cursor {
 }
 
 struct Asked {
+    /// Each once, ascending; none for all.
     topics: Vec<StrBytes>,
     limit: i32,
     cursor: Option<Cursor>,
@@ -41,10 +38,10 @@ struct Asked {
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    let catalog = shard.catalog();
-    let leader = Leader { node_id: catalog.node_id(), epoch: shard.leader_epoch() };
+    let catalog = cluster.catalog();
+    let leader = Leader { node_id: catalog.node_id(), epoch: cluster.leader_epoch() };
     let page = if is_refused(&asked) { refuse(&asked.topics) } else { Page::of(&catalog, &asked) };
     Ok(response::frame(request, &Answer { page, leader }))
 }
@@ -59,7 +56,7 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
     let limit = reader.i32("response_partition_limit")?;
     let cursor = if reader.i8("the cursor")? < 0 { None } else { Some(read_cursor(&mut reader)?) };
     reader.skip_tagged("the request")?;
-    Ok(Asked { topics, limit, cursor })
+    Ok(Asked { topics: each_once(topics), limit, cursor })
 }
 
 fn read_cursor(reader: &mut Reader) -> Result<Cursor, WireError> {
@@ -71,7 +68,7 @@ fn read_cursor(reader: &mut Reader) -> Result<Cursor, WireError> {
 /// A cursor must name a partition, and one of the topics where topics are named.
 fn is_refused(asked: &Asked) -> bool {
     let Some(cursor) = &asked.cursor else { return false };
-    cursor.partition < 0 || !(asked.topics.is_empty() || asked.topics.contains(&cursor.topic))
+    cursor.partition < 0 || !(asked.topics.is_empty() || asked.topics.binary_search(&cursor.topic).is_ok())
 }
 
 /// One topic of the answer.
@@ -87,9 +84,8 @@ struct Page<'a> {
 }
 
 fn refuse(topics: &[StrBytes]) -> Page<'static> {
-    let distinct: BTreeSet<&StrBytes> = topics.iter().collect();
     let line = |name: &StrBytes| Line::Refused(name.clone(), ErrorCode::InvalidRequest);
-    Page { lines: distinct.into_iter().map(line).collect(), next: None }
+    Page { lines: topics.iter().map(line).collect(), next: None }
 }
 
 impl<'a> Page<'a> {
@@ -106,8 +102,11 @@ impl<'a> Page<'a> {
             }
             return page;
         }
-        let wanted: BTreeSet<&StrBytes> = asked.topics.iter().filter(|name| ***name >= *first).collect();
-        for name in wanted {
+        for name in asked.topics.iter().filter(|name| ***name >= *first) {
+            if room == 0 {
+                page.next = Some(Cursor { topic: name.clone(), partition: 0 });
+                break;
+            }
             match catalog.topic(name) {
                 Some(topic) if page.take(topic, asked, &mut room) => {}
                 Some(_) => break,

@@ -3,17 +3,16 @@
 //! 1 is flexible.
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::response::{self, Body};
 use crate::broker::catalog::alter::{Alteration, Change};
 use crate::broker::catalog::{Command, ItemResult};
-use crate::broker::shard::Shard;
 use crate::config::Operation;
-use crate::runtime::disk::Disk;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 
@@ -21,11 +20,11 @@ use crate::wire::sink::{Sink, Writer};
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let (resources, validate_only) = read(request, body)?;
-    let names: Vec<(i8, String)> =
-        resources.iter().map(|resource| (resource.resource_type, resource.resource_name.clone())).collect();
-    let results = shard.change_catalog(Command::AlterConfigs { resources, validate_only }).await;
+    let names: Vec<(i8, Arc<str>)> =
+        resources.iter().map(|resource| (resource.resource_type, Arc::clone(&resource.resource_name))).collect();
+    let results = cluster.change_catalog(Command::AlterConfigs { resources, validate_only }).await;
     let results = results.unwrap_or_else(|error| vec![ItemResult::failed(error); names.len()]);
     Ok(response::frame(request, &Answer { names, results }))
 }
@@ -41,7 +40,7 @@ fn read(request: &Request, body: Bytes) -> Result<(Vec<Alteration>, bool), WireE
 fn read_resource(reader: &mut Reader) -> Result<Alteration, WireError> {
     let resource = Alteration {
         resource_type: reader.i8("a resource's type")?,
-        resource_name: reader.text("a resource's name")?.to_string(),
+        resource_name: Arc::from(&*reader.text("a resource's name")?),
         changes: reader.array_of("a resource's configs", 3, read_change)?,
     };
     reader.skip_tagged("a resource")?;
@@ -59,7 +58,7 @@ fn read_change(reader: &mut Reader) -> Result<Change, WireError> {
 }
 
 struct Answer {
-    names: Vec<(i8, String)>,
+    names: Vec<(i8, Arc<str>)>,
     results: Vec<ItemResult>,
 }
 

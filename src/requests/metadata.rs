@@ -8,21 +8,17 @@
 //!
 //! Memory: each name is answered once, whatever the request repeats.
 
-use std::collections::HashSet;
-use std::hash::Hash;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
+use super::cluster::Cluster;
 use super::partition_info::{CLUSTER_OPERATIONS, Leader, OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS};
-use super::response::{self, Body};
+use super::response::{self, Body, each_once};
 use crate::broker::catalog::{Catalog, Command, Topic, names};
-use crate::broker::shard::Shard;
 use crate::ids::TopicId;
-use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -53,17 +49,17 @@ enum Which {
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(cluster: &impl Cluster, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    create_missing(shard, &asked).await;
-    let catalog = shard.catalog();
-    let (host, port) = shard.advertised();
+    create_missing(cluster, &asked).await;
+    let catalog = cluster.catalog();
+    let (host, port) = cluster.advertised();
     let answer = Answer {
         catalog: &catalog,
         asked: &asked,
         host: &host,
         port,
-        leader: Leader { node_id: catalog.node_id(), epoch: shard.leader_epoch() },
+        leader: Leader { node_id: catalog.node_id(), epoch: cluster.leader_epoch() },
     };
     Ok(response::frame(request, &answer))
 }
@@ -80,70 +76,48 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
 }
 
 fn read_topics(reader: &mut Reader, version: i16) -> Result<Which, WireError> {
-    // A topic is at least the length of its name; behind version 9 there is the count of tagged fields too.
-    let Some(count) = reader.nullable_count("the topics", 2)? else { return Ok(Which::All) };
-    if count == 0 && version == 0 {
-        return Ok(Which::All);
-    }
     if version >= 10 {
-        return read_by_id_or_name(reader, version, count);
+        return read_by_id_or_name(reader, version);
     }
-    let mut names = Distinct::default();
-    for _ in 0..count {
-        names.add(reader.text("a topic's name")?);
+    let names = reader.nullable_array_of("the topics", 2, |reader| {
+        let name = reader.text("a topic's name")?;
         reader.skip_tagged("a topic")?;
-    }
-    Ok(Which::Names(names.list))
+        Ok(name)
+    })?;
+    Ok(match names {
+        None => Which::All,
+        Some(names) if names.is_empty() && version == 0 => Which::All,
+        Some(names) => Which::Names(each_once(names)),
+    })
 }
 
 /// From version 10 on a topic has an id and a name, of which a client gives one; what Kafka makes of the other
 /// combinations was looked at in Apache Kafka 4.4.0.
-fn read_by_id_or_name(reader: &mut Reader, version: i16, count: usize) -> Result<Which, WireError> {
-    let (mut names, mut ids, mut pairs) = (Distinct::default(), Distinct::default(), Vec::new());
-    let mut nameless = false;
-    for _ in 0..count {
+fn read_by_id_or_name(reader: &mut Reader, version: i16) -> Result<Which, WireError> {
+    let mut is_nameless = false;
+    let topics = reader.nullable_array_of("the topics", 18, |reader| {
         let id = reader.topic_id("a topic's id")?;
         let name = reader.nullable_text("a topic's name")?;
         reader.skip_tagged("a topic")?;
-        nameless |= name.is_none();
-        let name = name.unwrap_or_default();
-        names.add(name.clone());
-        if id != TopicId::ZERO {
-            ids.add(id);
+        is_nameless |= name.is_none();
+        Ok((name.unwrap_or_default(), id))
+    })?;
+    let Some(topics) = topics else { return Ok(Which::All) };
+    let by_id = topics.iter().any(|(_, id)| *id != TopicId::ZERO);
+    Ok(match version {
+        10 | 11 if is_nameless || by_id => Which::Refused(ErrorCode::InvalidRequest, topics),
+        _ if by_id => {
+            let ids = topics.into_iter().map(|(_, id)| id).filter(|id| *id != TopicId::ZERO);
+            Which::Ids(each_once(ids.collect()))
         }
-        pairs.push((name, id));
-    }
-    Ok(match (version, ids.list.is_empty()) {
-        (10 | 11, _) if nameless || !ids.list.is_empty() => Which::Refused(ErrorCode::InvalidRequest, pairs),
-        (_, false) => Which::Ids(ids.list),
-        (_, true) if nameless => Which::Refused(ErrorCode::UnknownServerError, pairs),
-        (_, true) => Which::Names(names.list),
+        _ if is_nameless => Which::Refused(ErrorCode::UnknownServerError, topics),
+        _ => Which::Names(each_once(topics.into_iter().map(|(name, _)| name).collect())),
     })
 }
 
-/// A list that takes each value once, in the order in which they come.
-struct Distinct<T> {
-    seen: HashSet<T>,
-    list: Vec<T>,
-}
-
-impl<T> Default for Distinct<T> {
-    fn default() -> Self {
-        Self { seen: HashSet::new(), list: Vec::new() }
-    }
-}
-
-impl<T: Clone + Eq + Hash> Distinct<T> {
-    fn add(&mut self, value: T) {
-        if self.seen.insert(value.clone()) {
-            self.list.push(value);
-        }
-    }
-}
-
 /// Makes the topics that are missing, if client and broker want that; what cannot be made is answered as unknown.
-async fn create_missing<D: Disk>(shard: &Rc<Shard<D>>, asked: &Asked) {
-    let catalog = shard.catalog();
+async fn create_missing(cluster: &impl Cluster, asked: &Asked) {
+    let catalog = cluster.catalog();
     let Which::Names(named) = &asked.topics else { return };
     if !asked.may_create || !catalog.config().auto_create_topics {
         return;
@@ -156,7 +130,7 @@ async fn create_missing<D: Disk>(shard: &Rc<Shard<D>>, asked: &Asked) {
         .collect();
     if !missing.is_empty() {
         // An error here is told by what the catalog holds afterwards.
-        let _ = shard.change_catalog(Command::EnsureTopics { names: missing }).await;
+        let _ = cluster.change_catalog(Command::EnsureTopics { names: missing }).await;
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod api_versions;
+pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_topics;
@@ -35,6 +36,10 @@ use crate::broker::shard::Shard;
 use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
+
+/// Elements of one array; more close the connection. No client names that many topics, and sorting a million of them
+/// would hold the core for a second.
+const ELEMENTS_MAX: usize = 100_000;
 
 /// How a request ends.
 #[derive(Debug)]
@@ -80,27 +85,36 @@ impl Request {
     /// A place in the body from which its fields are taken.
     #[must_use]
     pub fn reader(&self, body: Bytes) -> Reader {
-        Reader::new(body, self.is_flexible())
-    }
-
-    /// Memory that the answer may take, so that no frame costs more than 64 × its size + 1 MiB.
-    #[must_use]
-    pub fn answer_bytes_max(&self) -> usize {
-        self.frame_bytes.saturating_mul(64).saturating_add(1 << 20)
+        Reader::new(body, self.is_flexible()).with_count_max(ELEMENTS_MAX)
     }
 }
 
 /// Begins a request: reads the header, and gives the body to the file of its API key.
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
-    let frame_bytes = frame.len();
-    let (header, body) = match frame::read_request_header(frame) {
+    let (request, body) = match read(frame) {
         Ok(read) => read,
-        Err(error) => return close(format!("a request cannot be read: {error}")),
+        Err(refused) => return Begun::Now(refused),
     };
+    match dispatch(shard, &request, body).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            let line = format!("{:?} version {} cannot be read: {error}", request.api, request.version);
+            Begun::Now(Outcome::Close(line))
+        }
+    }
+}
+
+/// Reads the header of a frame; gives what is asked and the body.
+///
+/// # Errors
+/// How the request ends instead: for a header that cannot be read, a key or a version that is not served.
+pub fn read(frame: Bytes) -> Result<(Request, Bytes), Outcome> {
+    let frame_bytes = frame.len();
+    let (header, body) = frame::read_request_header(frame)
+        .map_err(|error| Outcome::Close(format!("a request cannot be read: {error}")))?;
     let key = header.api_key as i16;
-    let Some(api) = Api::from_key(key) else {
-        return close(format!("{:?} (API key {key}) is not served", header.api_key));
-    };
+    let api = Api::from_key(key)
+        .ok_or_else(|| Outcome::Close(format!("{:?} (API key {key}) is not served", header.api_key)))?;
     let request = Request {
         api,
         version: header.api_version,
@@ -108,20 +122,14 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
         client_id: header.client_id,
         frame_bytes,
     };
-    if !api.versions().contains(&request.version) {
-        return refuse_version(&request);
-    }
-    match dispatch(shard, &request, body).await {
-        Ok(begun) => begun,
-        Err(error) => close(format!("{api:?} version {} cannot be read: {error}", request.version)),
-    }
+    if api.versions().contains(&request.version) { Ok((request, body)) } else { Err(refuse_version(&request)) }
 }
 
 /// A version that is not served: ApiVersions has an answer that every client can read, others have none.
-fn refuse_version(request: &Request) -> Begun {
+fn refuse_version(request: &Request) -> Outcome {
     match request.api {
-        Api::ApiVersions => Begun::Now(Outcome::Answer(api_versions::unsupported(request))),
-        api => close(format!(
+        Api::ApiVersions => Outcome::Answer(api_versions::unsupported(request)),
+        api => Outcome::Close(format!(
             "{api:?} version {} is not served (versions {} to {} are)",
             request.version,
             api.versions().start(),
@@ -140,7 +148,7 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
-        Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body)?,
+        Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
@@ -150,37 +158,21 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
     Ok(Begun::Now(Outcome::Answer(answer)))
 }
 
-fn close(line: String) -> Begun {
-    Begun::Now(Outcome::Close(line))
-}
-
 /// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.
 ///
 /// Units: bytes. Where an answer speaks of what exists (all topics, all configs) it may be larger than this; the budget
-/// is about what clients send.
+/// is about what clients send. The factors are measured by `tests/memory`: small fields become larger values, so a name
+/// of one byte takes a pointer, a length and a place in a list.
 #[must_use]
 pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
     let times = match Api::from_key(api_key) {
-        // Record batches are slices of the frame until they are in the log.
-        Some(Api::Produce) => 1,
-        // Refused by closing once the header is read.
-        None => 1,
-        // Small fields become larger values: a name of one byte takes a pointer, a length and a place in a set.
-        Some(
-            Api::Fetch
-            | Api::ListOffsets
-            | Api::Metadata
-            | Api::ApiVersions
-            | Api::CreateTopics
-            | Api::DeleteTopics
-            | Api::InitProducerId
-            | Api::DescribeConfigs
-            | Api::DescribeLogDirs
-            | Api::CreatePartitions
-            | Api::IncrementalAlterConfigs
-            | Api::DescribeCluster
-            | Api::DescribeTopicPartitions,
-        ) => 32,
+        // Refused by closing once the header is read; record batches are slices of the frame until they are in the log.
+        None | Some(Api::Produce) => 1,
+        Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
+        Some(Api::Metadata) => 18,
+        Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions) => 40,
+        Some(Api::Fetch | Api::ListOffsets) => 48,
+        Some(Api::DeleteTopics | Api::DescribeConfigs | Api::IncrementalAlterConfigs) => 60,
     };
     frame_bytes.saturating_mul(times)
 }

@@ -137,6 +137,38 @@ mod tests {
         }
     }
 
+    /// Memory of the process that no file backs.
+    fn resident_bytes() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: Vec<usize> = pages.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        (pages[1] - pages[2]) * PAGE
+    }
+
+    /// Runs in a process of its own, see below.
+    #[test]
+    #[ignore = "measures the whole process"]
+    fn child_reserves() {
+        let before = resident_bytes();
+        let kept: Vec<Vec<u8>> = (0..100)
+            .map(|_| {
+                let mut bytes = Vec::with_capacity(20_000_000_000);
+                bytes.push(1);
+                bytes
+            })
+            .collect();
+        let rise = resident_bytes() - before;
+        assert!(rise < 1024 * 1024, "{} reservations took {rise} bytes of memory", kept.len());
+    }
+
+    #[test]
+    fn reservations_cost_no_memory() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["runtime::alloc::tests::child_reserves", "--exact", "--ignored"])
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    }
+
     #[test]
     fn content_survives_growing_and_shrinking_over_the_border() {
         let mut bytes: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();

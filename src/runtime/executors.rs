@@ -59,11 +59,28 @@ where
     F: Future<Output = T> + 'static,
     T: Send + 'static,
 {
+    start_with(cpus, spin, vec![(); cpus.len()], move |shard, ()| make(shard))
+}
+
+/// As [`start`], and hands each shard its own of `parts` (the receiving end of its lane, say).
+///
+/// Shapes: `parts` holds one entry for each of `cpus`.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with<P, M, F, T>(cpus: &[usize], spin: Duration, parts: Vec<P>, make: M) -> io::Result<Shards<T>>
+where
+    P: Send + 'static,
+    M: Fn(ShardId, P) -> F + Clone + Send + 'static,
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    assert!(cpus.len() == parts.len(), "{} processors and {} parts", cpus.len(), parts.len());
     let mut threads = Vec::with_capacity(cpus.len());
-    for (shard, &cpu) in (0..).map(ShardId).zip(cpus) {
+    for ((shard, &cpu), part) in (0..).map(ShardId).zip(cpus).zip(parts) {
         let make = make.clone();
         let thread = thread::Builder::new().name(format!("shard-{}", shard.0));
-        threads.push(thread.spawn(move || run(cpu, spin, move || make(shard)))?);
+        threads.push(thread.spawn(move || run(cpu, spin, move || make(shard, part)))?);
     }
     Ok(Shards { threads })
 }
@@ -210,5 +227,30 @@ mod tests {
         let cpu = startup::choose_cpus(Some(1)).unwrap();
         let on = start(&cpu, Duration::ZERO, |_| blocking(|| thread::current().name().map(str::to_string)));
         assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
+    }
+
+    /// Runs in a process of its own, see below.
+    #[test]
+    #[ignore = "ends the process"]
+    fn child_panics_in_a_task() {
+        abort_on_panic();
+        let cpu = startup::choose_cpus(Some(1)).unwrap();
+        let shards = start(&cpu, Duration::ZERO, |_| async {
+            host::spawn(Queue::Background, async { panic!("planted") });
+            std::future::pending::<()>().await;
+        });
+        let _never = shards.unwrap().join();
+    }
+
+    /// glommio alone would end the executor and leave the process half alive.
+    #[test]
+    fn a_panic_in_any_task_ends_the_process() {
+        let name = "runtime::executors::tests::child_panics_in_a_task";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.status), Some(6), "{child:?}");
+        assert!(String::from_utf8_lossy(&child.stderr).contains("planted"));
     }
 }

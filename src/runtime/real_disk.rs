@@ -9,7 +9,7 @@
 //! - a file system may refuse `O_DIRECT`: such a file is written with `O_DSYNC` alone.
 //! - a read or write may be cut short or interrupted by a signal.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -48,7 +48,7 @@ impl Disk for RealDisk {
             Access::Buffered => (options.open(path)?, false),
             Access::DirectSync => open_direct(&mut options, path)?,
         };
-        Ok(RealFile { file: Arc::new(file), access, direct, ring: RefCell::new(None) })
+        Ok(RealFile::new(file, access, direct))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -102,12 +102,16 @@ impl Disk for RealDisk {
     }
 }
 
+/// What makes a write of [`Access::DirectSync`] durable when it returns. The feature `planted` leaves it out on purpose,
+/// so that `scripts/flush-count` can show that it notices.
+const SYNCHRONOUS: OFlag = if cfg!(feature = "planted") { OFlag::empty() } else { OFlag::O_DSYNC };
+
 /// Opens with `O_DIRECT | O_DSYNC`, or without the first where the file system has no direct writes.
 fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
-    let direct = options.custom_flags((OFlag::O_DIRECT | OFlag::O_DSYNC).bits()).open(path);
+    let direct = options.custom_flags(OFlag::O_DIRECT.union(SYNCHRONOUS).bits()).open(path);
     match direct {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Ok((options.custom_flags(OFlag::O_DSYNC.bits()).open(path)?, false))
+            Ok((options.custom_flags(SYNCHRONOUS.bits()).open(path)?, false))
         }
         other => Ok((other?, true)),
     }
@@ -146,58 +150,78 @@ pub async fn settle_device(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same file as the ring sees it.
-#[derive(Clone)]
-enum RingFile {
-    Buffered(Rc<BufferedFile>),
-    Direct(Rc<DmaFile>),
-}
-
 /// A file of the real file system.
 ///
-/// Holds one descriptor, and a second one from the first use of the ring on: glommio wants to own what it closes.
+/// Holds one descriptor, and one more for each way it is used beyond inline calls: glommio wants to own what it closes,
+/// and what is written directly is read through the page cache, which takes any position and length.
 pub struct RealFile {
     file: Arc<File>,
     access: Access,
     direct: bool,
-    ring: RefCell<Option<RingFile>>,
+    reader: OnceCell<File>,
+    ring: RefCell<Option<Rc<BufferedFile>>>,
+    ring_blocks: RefCell<Option<Rc<DmaFile>>>,
 }
 
 impl RealFile {
-    /// The ring's view, opened when first needed.
-    async fn ring(&self) -> io::Result<RingFile> {
-        if let Some(ring) = &*self.ring.borrow() {
-            return Ok(ring.clone());
+    fn new(file: File, access: Access, direct: bool) -> Self {
+        let file = Arc::new(file);
+        Self {
+            file,
+            access,
+            direct,
+            reader: OnceCell::new(),
+            ring: RefCell::default(),
+            ring_blocks: RefCell::default(),
         }
-        let opened = self.open_ring().await?;
-        Ok(self.ring.borrow_mut().get_or_insert(opened).clone())
     }
 
-    async fn open_ring(&self) -> io::Result<RingFile> {
-        // The path may lead elsewhere by now (renamed, removed); the descriptor does not.
-        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let mut options = glommio::io::OpenOptions::new();
-        options.read(true).write(true);
-        if self.direct {
-            options.custom_flags(OFlag::O_DSYNC.bits());
-            return Ok(RingFile::Direct(Rc::new(options.dma_open(&path).await.map_err(plain_error)?)));
+    /// Where the file can be opened again. Its path may lead elsewhere by now (renamed, removed); the descriptor does not.
+    fn again(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// For inline reads.
+    fn reader(&self) -> io::Result<&File> {
+        if !self.direct {
+            return Ok(&self.file);
         }
-        Ok(RingFile::Buffered(Rc::new(options.buffered_open(&path).await.map_err(plain_error)?)))
+        if self.reader.get().is_none() {
+            let opened = File::open(self.again())?;
+            return Ok(self.reader.get_or_init(|| opened));
+        }
+        self.reader.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The ring's view of the file, through the page cache; opened when first needed.
+    async fn ring(&self) -> io::Result<Rc<BufferedFile>> {
+        if let Some(ring) = &*self.ring.borrow() {
+            return Ok(Rc::clone(ring));
+        }
+        let opened = glommio::io::OpenOptions::new().read(true).write(true).buffered_open(self.again()).await;
+        let opened = Rc::new(opened.map_err(plain_error)?);
+        Ok(Rc::clone(self.ring.borrow_mut().get_or_insert(opened)))
+    }
+
+    /// The ring's view of the file for direct writes; opened when first needed.
+    async fn ring_blocks(&self) -> io::Result<Rc<DmaFile>> {
+        if let Some(ring) = &*self.ring_blocks.borrow() {
+            return Ok(Rc::clone(ring));
+        }
+        let mut options = glommio::io::OpenOptions::new();
+        options.read(true).write(true).custom_flags(SYNCHRONOUS.bits());
+        let opened = Rc::new(options.dma_open(self.again()).await.map_err(plain_error)?);
+        Ok(Rc::clone(self.ring_blocks.borrow_mut().get_or_insert(opened)))
     }
 
     async fn read_through_ring(&self, mut position: u64, bytes: usize) -> io::Result<Bytes> {
-        let RingFile::Buffered(file) = self.ring().await? else {
-            return self.read_inline(position, bytes);
-        };
+        let file = self.ring().await?;
         let mut content = BytesMut::with_capacity(bytes);
         while content.len() < bytes {
             let wanted = (bytes - content.len()).min(RING_READ_BYTES);
             let read = file.read_at(position, wanted).await.map_err(plain_error)?;
             if read.is_empty() {
                 break;
-            }
-            if read.len() == bytes {
-                return Ok(Bytes::copy_from_slice(&read));
             }
             content.extend_from_slice(&read);
             position += read.len() as u64;
@@ -251,9 +275,10 @@ impl DiskFile for RealFile {
     }
 
     fn read_now(&self, position: u64, into: &mut [u8]) -> io::Result<usize> {
+        let file = self.reader()?;
         let mut read = 0;
         while read < into.len() {
-            let got = uninterrupted(|| self.file.read_at(&mut into[read..], position + read as u64))?;
+            let got = uninterrupted(|| file.read_at(&mut into[read..], position + read as u64))?;
             if got == 0 {
                 break;
             }
@@ -282,20 +307,14 @@ impl DiskFile for RealFile {
         if !executors::on_shard() || !self.direct {
             return self.write_blocks_now(position, blocks.bytes());
         }
-        match self.ring().await? {
-            RingFile::Direct(file) => file.write_at(blocks.into_dma(), position).await.map_err(plain_error),
-            RingFile::Buffered(_) => self.write_blocks_now(position, blocks.bytes()),
-        }
+        self.ring_blocks().await?.write_at(blocks.into_dma(), position).await.map_err(plain_error)
     }
 
     async fn sync_data(&self) -> io::Result<()> {
         if !executors::on_shard() {
             return self.file.sync_data();
         }
-        match self.ring().await? {
-            RingFile::Buffered(file) => file.fdatasync().await.map_err(plain_error),
-            RingFile::Direct(file) => file.fdatasync().await.map_err(plain_error),
-        }
+        self.ring().await?.fdatasync().await.map_err(plain_error)
     }
 
     async fn truncate(&self, bytes: u64) -> io::Result<()> {

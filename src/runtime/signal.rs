@@ -1,6 +1,7 @@
 //! Waiting within one shard, with plain wakers: works on every executor, allocates nothing per wait beyond the waker.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -71,13 +72,12 @@ impl Mark {
     }
 }
 
-/// Lets callers in one after another, in the order in which they came.
-///
-/// A caller that is dropped while it waits would hold up all behind it: only tasks that run to their end may wait here.
+/// Lets callers in one after another, in the order in which they came; a caller that gives up is left out.
 #[derive(Debug, Default)]
 pub struct Turns {
     given: Cell<u64>,
-    done: Mark,
+    serving: Mark,
+    ended: RefCell<BTreeSet<u64>>,
 }
 
 impl Turns {
@@ -85,12 +85,23 @@ impl Turns {
     pub async fn mine(&self) -> Turn<'_> {
         let number = self.given.get();
         self.given.set(number + 1);
-        self.done.reached(number, || false).await;
-        Turn { turns: self, number }
+        let turn = Turn { turns: self, number };
+        self.serving.reached(number, || false).await;
+        turn
+    }
+
+    fn end(&self, number: u64) {
+        let mut ended = self.ended.borrow_mut();
+        ended.insert(number);
+        let mut next = self.serving.get();
+        while ended.remove(&next) {
+            next += 1;
+        }
+        self.serving.raise(next);
     }
 }
 
-/// One caller's turn.
+/// One caller's turn; ends when dropped, also when it never came.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,
@@ -99,7 +110,7 @@ pub struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.done.raise(self.number + 1);
+        self.turns.end(self.number);
     }
 }
 

@@ -282,4 +282,13 @@ mod tests {
         assert!(no_io_uring(&Errno::ENOSYS.into()).contains("Linux 5.8"));
         assert!(check_io_uring().is_ok());
     }
+
+    #[test]
+    fn a_stop_signal_is_waited_for_and_interrupts_nothing() {
+        let signals = StopSignals::block().unwrap();
+        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        assert_eq!(signals.wait(), "SIGTERM");
+        nix::sys::signal::raise(Signal::SIGINT).unwrap();
+        assert_eq!(signals.wait(), "SIGINT");
+    }
 }

@@ -88,6 +88,8 @@ fn escaped(text: &str) -> String {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Any text is read or refused, and never with more entries than lines.
     #[test]
     fn any_file_is_read_or_refused(text in "([a=: \\\\#!u0\n\r\t]|.){0,80}") {

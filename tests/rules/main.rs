@@ -1,17 +1,28 @@
 //! The rules of what decides and of what is on disk: against simple models, and at every cut.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+mod bare;
 mod batch;
+mod catalog;
+mod catalog_log;
 mod checkpoint;
 mod codec;
+mod commit_log;
 mod config;
 mod frames;
 mod fuzz;
 mod index;
+mod kafka_files;
+mod kafka_folder;
+mod log_reader;
+mod memory_disk;
+mod mini_host;
 mod plain_disk;
 mod producers;
 mod records;
+mod requests;
 mod sample;
 mod scan;
 mod seal;
 mod segment;
+mod store;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use corelane::ids::Offset;
-use corelane::log::crc::crc32c;
 use corelane::log::index::TimestampOffset;
 use corelane::log::scan::{BatchFacts, HEADER_BYTES};
+use corelane::wire::builder::BatchBuilder;
 
 /// A batch with one uncompressed record for each of `timestamps`, values of `value_bytes` bytes.
 #[derive(Clone, Debug)]
@@ -17,37 +17,13 @@ pub struct Sample {
 
 impl Sample {
     pub fn bytes(&self) -> Vec<u8> {
-        let first = self.timestamps[0];
-        let mut records = Vec::new();
+        let value =
+            |delta: usize| (0..self.value_bytes).map(move |at| (self.base as usize * 31 + delta * 7 + at) as u8);
+        let mut batch = BatchBuilder::new().place(Offset(self.base), 3);
         for (delta, timestamp) in self.timestamps.iter().enumerate() {
-            let mut body = vec![0];
-            put_varint(&mut body, timestamp - first);
-            put_varint(&mut body, delta as i64);
-            put_varint(&mut body, -1);
-            put_varint(&mut body, self.value_bytes as i64);
-            body.extend((0..self.value_bytes).map(|at| (self.base as usize * 31 + delta * 7 + at) as u8));
-            put_varint(&mut body, 0);
-            put_varint(&mut records, body.len() as i64);
-            records.extend(body);
+            batch = batch.value(*timestamp, &value(delta).collect::<Vec<u8>>());
         }
-        let mut covered = Vec::new();
-        covered.extend(0_i16.to_be_bytes());
-        covered.extend((self.timestamps.len() as i32 - 1).to_be_bytes());
-        covered.extend(first.to_be_bytes());
-        covered.extend(self.timestamps.iter().max().unwrap().to_be_bytes());
-        covered.extend((-1_i64).to_be_bytes());
-        covered.extend((-1_i16).to_be_bytes());
-        covered.extend((-1_i32).to_be_bytes());
-        covered.extend((self.timestamps.len() as i32).to_be_bytes());
-        covered.extend(records);
-        let mut batch = Vec::new();
-        batch.extend(self.base.to_be_bytes());
-        batch.extend((covered.len() as i32 + 9).to_be_bytes());
-        batch.extend(3_i32.to_be_bytes());
-        batch.push(2);
-        batch.extend(crc32c(&covered).to_be_bytes());
-        batch.extend(covered);
-        batch
+        batch.build().to_vec()
     }
 
     pub fn end(&self) -> i64 {
@@ -64,15 +40,6 @@ impl Sample {
         let mut fitting = records.filter(|(offset, time)| *offset >= from && *time >= timestamp);
         fitting.next().map(|(offset, timestamp)| TimestampOffset { timestamp, offset: Offset(offset) })
     }
-}
-
-fn put_varint(to: &mut Vec<u8>, value: i64) {
-    let mut left = ((value << 1) ^ (value >> 63)) as u64;
-    while left >= 0x80 {
-        to.push(left as u8 | 0x80);
-        left >>= 7;
-    }
-    to.push(left as u8);
 }
 
 /// Batches one after another from offset `base`: for each the timestamps and the size of its values.

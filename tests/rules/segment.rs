@@ -159,6 +159,26 @@ fn derived_files_may_be_lost_short_or_wrong() {
     }
 }
 
+/// A time index that ascends and lies: only the seal can tell.
+#[test]
+fn a_seal_tells_a_bent_index_from_a_good_one() {
+    let all = plain_samples(0, 40);
+    let (folder, segment) = written(0, &all);
+    run(segment.seal(SEALING)).unwrap();
+    let path = segment.path(Kind::TimeIndex);
+    let mut bent = fs::read(&path).unwrap();
+    for entry in bent.chunks_exact_mut(12) {
+        let timestamp = i64::from_be_bytes(entry[..8].try_into().unwrap()) - 10;
+        entry[..8].copy_from_slice(&timestamp.to_be_bytes());
+    }
+    fs::write(&path, bent).unwrap();
+    let again = existing(folder.path(), 0, segment.bytes(), segment.end().0);
+    for time in 1000..1040 {
+        let found = run(again.find_by_time(time, Offset(0), again.bytes(), exact(&all, time, 0))).unwrap();
+        assert_eq!(found.map(|found| found.timestamp), Some(time));
+    }
+}
+
 #[test]
 fn a_seal_knows_the_segment_and_its_checksum() {
     let all = plain_samples(0, 20);
@@ -316,6 +336,35 @@ fn handles_and_indexes_come_back_by_themselves() {
     assert!(!segment.has_handles());
     read_everything(&segment, &all);
     assert!(segment.has_handles());
+    assert!(!segment.close_if_idle(), "it was used since");
+    assert!(segment.close_if_idle() && !segment.has_handles(), "it was not");
+    read_everything(&segment, &all);
+}
+
+/// Readers that go on where they stopped, while the segment grows and is cut.
+#[test]
+fn sequential_readers_see_every_batch_once() {
+    let all = plain_samples(0, 60);
+    let (_folder, segment) = written(0, &all[..30]);
+    let read_from = |mut next: Offset, bytes_max: usize| {
+        let mut seen = Vec::new();
+        let limits = ReadLimits { bytes_max, upper: segment.bytes(), first_whole: true };
+        while let Some(chunk) = run(segment.read(next, limits)).unwrap() {
+            assert_eq!(chunk.base_offset, next);
+            seen.extend_from_slice(&chunk.bytes);
+            next = chunk.next_offset;
+        }
+        (next, seen)
+    };
+    for bytes_max in [1, 150, 1000, 1 << 20] {
+        assert_eq!(read_from(Offset(0), bytes_max), (segment.end(), concat(&all[..30])), "{bytes_max}");
+    }
+    run(segment.truncate(concat(&all[..20]).len() as u64, Offset(all[20].base))).unwrap();
+    append(&segment, &samples(all[20].base, &[(vec![9; 4], 1)]));
+    append(&segment, &samples(all[20].base + 4, &vec![(vec![9], 70); 40]));
+    for bytes_max in [1, 150, 1000, 1 << 20] {
+        assert_eq!(read_from(Offset(0), bytes_max).1.len() as u64, segment.bytes(), "{bytes_max}");
+    }
 }
 
 fn shapes() -> impl Strategy<Value = Vec<(Vec<i64>, usize)>> {

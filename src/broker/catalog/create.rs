@@ -21,7 +21,7 @@ pub const PER_REQUEST_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewTopic {
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Number of partitions; -1 for the broker's default.
     pub partitions: i32,
     /// Number of replicas; -1 for the broker's default.
@@ -32,11 +32,14 @@ pub struct NewTopic {
     pub configs: Vec<(String, Option<String>)>,
 }
 
-/// Makes topics; one result per item.
+/// Makes topics; one result per item. More topics than partitions are allowed need no look at each.
 pub(super) fn create(draft: &mut Draft, topics: &[NewTopic], mut new_id: impl FnMut() -> TopicId) -> Vec<ItemResult> {
     let counts = count_names(topics);
+    if counts.len() > PER_REQUEST_MAX {
+        return topics.iter().map(|_| too_many_partitions().into()).collect();
+    }
     let checked: Vec<Result<Plan, Refusal>> =
-        topics.iter().map(|topic| check(&draft.catalog, topic, counts[topic.name.as_str()])).collect();
+        topics.iter().map(|topic| check(&draft.catalog, topic, counts[&*topic.name])).collect();
     if let Err(refusal) = check_request_size(&checked) {
         return checked.into_iter().map(|plan| plan.map_or_else(|own| own, |_| refusal.clone()).into()).collect();
     }
@@ -65,12 +68,12 @@ fn default_topic(name: &str) -> NewTopic {
         Some((partitions, configs)) => (partitions, configs.into_iter().map(|(k, v)| (k, Some(v))).collect()),
         None => (-1, Vec::new()),
     };
-    NewTopic { name: name.to_owned(), partitions, replication_factor: -1, assignments: Vec::new(), configs }
+    NewTopic { name: Arc::from(name), partitions, replication_factor: -1, assignments: Vec::new(), configs }
 }
 
 /// A topic that may be made.
 struct Plan {
-    name: String,
+    name: Arc<str>,
     partitions: usize,
     overrides: Overrides,
 }
@@ -78,7 +81,7 @@ struct Plan {
 fn count_names(topics: &[NewTopic]) -> HashMap<&str, usize> {
     let mut counts = HashMap::with_capacity(topics.len());
     for topic in topics {
-        *counts.entry(topic.name.as_str()).or_insert(0) += 1;
+        *counts.entry(&*topic.name).or_insert(0) += 1;
     }
     counts
 }
@@ -90,7 +93,7 @@ fn check(catalog: &Catalog, topic: &NewTopic, times_in_request: usize) -> Result
     check_name(catalog, &topic.name)?;
     let overrides = check_configs(catalog, &topic.configs)?;
     let partitions = check_partitions(catalog, topic)?;
-    Ok(Plan { name: topic.name.clone(), partitions, overrides })
+    Ok(Plan { name: Arc::clone(&topic.name), partitions, overrides })
 }
 
 fn check_name(catalog: &Catalog, name: &str) -> Result<(), Refusal> {
@@ -192,13 +195,17 @@ fn check_request_size(checked: &[Result<Plan, Refusal>]) -> Result<(), Refusal> 
     let plans = || checked.iter().flatten();
     let partitions: usize = plans().map(|plan| plan.partitions).sum();
     if partitions > PER_REQUEST_MAX {
-        return Err(Refusal::new(ErrorCode::PolicyViolation, "Excessively large number of partitions per request."));
+        return Err(too_many_partitions());
     }
     let records: usize = plans().map(|plan| 1 + plan.overrides.len() + plan.partitions).sum();
     if records > PER_REQUEST_MAX {
         return Err(Refusal::new(ErrorCode::PolicyViolation, "Unable to perform excessively large batch operation."));
     }
     Ok(())
+}
+
+fn too_many_partitions() -> Refusal {
+    Refusal::new(ErrorCode::PolicyViolation, "Excessively large number of partitions per request.")
 }
 
 fn make(draft: &mut Draft, plan: Plan, new_id: &mut impl FnMut() -> TopicId) -> Result<Arc<Topic>, Refusal> {
@@ -208,7 +215,7 @@ fn make(draft: &mut Draft, plan: Plan, new_id: &mut impl FnMut() -> TopicId) -> 
     draft.record(CatalogRecord::TopicMade {
         internal: names::is_internal(&plan.name),
         logs: draft.log_ids(plan.partitions),
-        name: plan.name,
+        name: plan.name.to_string(),
         id,
         overrides: plan.overrides,
     });

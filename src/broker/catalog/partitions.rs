@@ -3,6 +3,7 @@
 //! Source: apache/kafka `ReplicationControlManager.createPartitions`; compared with Apache Kafka 4.4.0.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::command::{Draft, ItemResult, Outcome, Refusal};
 use super::create::{PER_REQUEST_MAX, check_brokers, check_total};
@@ -13,7 +14,7 @@ use crate::wire::error_code::ErrorCode;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MorePartitions {
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Number of partitions afterwards.
     pub count: i32,
     /// The brokers of each new partition, if they are given by hand.
@@ -24,13 +25,13 @@ pub struct MorePartitions {
 pub(super) fn add(draft: &mut Draft, items: &[MorePartitions]) -> Vec<ItemResult> {
     let mut counts: HashMap<&str, usize> = HashMap::with_capacity(items.len());
     for item in items {
-        *counts.entry(item.name.as_str()).or_insert(0) += 1;
+        *counts.entry(&*item.name).or_insert(0) += 1;
     }
     if additional(&draft.catalog, items) > PER_REQUEST_MAX {
         let message = "Excessively large number of additional partitions per request.";
         return items.iter().map(|_| Refusal::new(ErrorCode::PolicyViolation, message).into()).collect();
     }
-    items.iter().map(|item| add_one(draft, item, counts[item.name.as_str()]).into()).collect()
+    items.iter().map(|item| add_one(draft, item, counts[&*item.name]).into()).collect()
 }
 
 fn additional(catalog: &Catalog, items: &[MorePartitions]) -> usize {

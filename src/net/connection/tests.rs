@@ -115,13 +115,10 @@ impl Broker {
     fn start(limits: Limits, budget: usize, connections_max: usize) -> Self {
         let listener = startup::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let (lane, mut receivers) = mesh(1);
-        let receiver = std::sync::Mutex::new(receivers.pop());
-        let receiver = std::sync::Arc::new(receiver);
+        let (lane, receivers) = mesh(1);
         let (sender, events) = mpsc::channel();
         let cpus = startup::choose_cpus(Some(1)).unwrap();
-        let shards = executors::start(&cpus, Duration::ZERO, move |shard| {
-            let receiver = receiver.lock().unwrap().take().unwrap();
+        let shards = executors::start_with(&cpus, Duration::ZERO, receivers, move |shard, receiver| {
             run_shard(shard, receiver, limits, budget, Echo { events: sender.clone() })
         });
         let to_shard = lane.clone();
@@ -363,6 +360,20 @@ fn the_silent_are_closed_and_those_who_wait_for_the_broker_are_not() {
     }
     assert_eq!(polling.answer().0, 1);
     assert!(polling.closed() >= IDLE / 2);
+}
+
+#[test]
+fn a_half_sent_frame_does_not_keep_memory_that_others_wait_for() {
+    let limits = Limits { stalled_max: IDLE, ..Limits::default() };
+    let broker = Broker::start(limits, 1000, 10);
+    let (mut first, mut second) = (broker.connect(), broker.connect());
+    let mut half = request(ECHO, 1, 0);
+    half[2..4].copy_from_slice(&995_i16.to_be_bytes());
+    first.socket.write_all(&half).unwrap();
+    assert_eq!(broker.events.recv_timeout(Duration::from_secs(20)), Ok(Event::Admitted));
+    second.send(ECHO, 2, 0);
+    assert_eq!(second.answer().0, 2);
+    first.closed();
 }
 
 #[test]

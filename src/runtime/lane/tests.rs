@@ -216,11 +216,9 @@ fn two_threads_lose_nothing() {
     let cpu = startup::choose_cpus(None).unwrap();
     let cpus = [cpu[0], cpu[cpu.len() - 1]];
     let (senders, receivers) = mesh_of::<(bool, u32)>(2, 8);
-    let ends: Arc<Mutex<Vec<_>>> =
-        Arc::new(Mutex::new(receivers.into_iter().map(|r| Some((senders.clone(), r))).collect()));
+    let ends = receivers.into_iter().map(|receiver| (senders.clone(), receiver)).collect();
     drop(senders);
-    let shards = executors::start(&cpus, Duration::ZERO, move |shard| {
-        let (senders, receiver) = ends.lock().unwrap()[shard.index()].take().unwrap();
+    let shards = executors::start_with(&cpus, Duration::ZERO, ends, move |shard, (senders, receiver)| {
         let other = ShardId(1 - shard.0);
         async move {
             let outbox = Outbox::new(senders);

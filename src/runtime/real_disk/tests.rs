@@ -90,6 +90,7 @@ fn blocks_are_written_inline_and_through_the_ring() {
         blocks.bytes_mut().fill(8);
         assert_eq!(file.write_blocks(8192, blocks).await.unwrap(), 8192);
         file.sync_data().await.unwrap();
+        assert_eq!(file.read_at(8190, 3).await.unwrap(), [7, 7, 8][..], "direct files are read at any position");
         let content = RealDisk.read_file(&path).await.unwrap();
         assert_eq!(content.len(), 16384);
         assert!(content[..8192].iter().all(|byte| *byte == 7) && content[8192..].iter().all(|byte| *byte == 8));

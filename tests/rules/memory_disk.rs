@@ -1,0 +1,260 @@
+//! A disk in memory whose writes can be counted, failed, and torn.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corelane::runtime::aligned::AlignedBuf;
+use corelane::runtime::clock;
+use corelane::runtime::disk::{Access, Create, Disk, DiskFile, Entry, Space};
+
+type Content = Rc<RefCell<Vec<u8>>>;
+
+/// What happens to one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFault {
+    /// Only this many bytes are written, and the count says so.
+    Short(usize),
+    /// Only this many bytes are written, and an error is returned; so are all writes after it (the power is gone).
+    Dead(usize),
+}
+
+#[derive(Default)]
+struct Inner {
+    files: RefCell<BTreeMap<PathBuf, Content>>,
+    writes: Cell<u64>,
+    fault: Cell<Option<(u64, WriteFault)>>,
+    capacity: Cell<Option<u64>>,
+}
+
+/// The disk; a clone is the same disk.
+#[derive(Clone, Default)]
+pub struct MemoryDisk(Rc<Inner>);
+
+pub struct MemoryFile {
+    disk: MemoryDisk,
+    content: Content,
+    direct: bool,
+}
+
+impl MemoryDisk {
+    /// A copy that no longer changes with this one.
+    pub fn copy(&self) -> Self {
+        let copy = Self::default();
+        for (path, content) in self.0.files.borrow().iter() {
+            copy.put(path, content.borrow().clone());
+        }
+        copy
+    }
+
+    pub fn put(&self, path: &Path, content: Vec<u8>) {
+        self.0.files.borrow_mut().insert(path.to_owned(), Rc::new(RefCell::new(content)));
+    }
+
+    pub fn content(&self, path: &Path) -> Vec<u8> {
+        self.0.files.borrow()[path].borrow().clone()
+    }
+
+    /// Changes the bytes of a file in place.
+    pub fn change(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.0.files.borrow()[path].borrow_mut());
+    }
+
+    pub fn remove(&self, path: &Path) {
+        self.0.files.borrow_mut().remove(path);
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.0.files.borrow().keys().cloned().collect()
+    }
+
+    pub fn total_bytes(&self) -> u64 {
+        self.0.files.borrow().values().map(|content| content.borrow().len() as u64).sum()
+    }
+
+    /// Writes so far.
+    pub fn writes(&self) -> u64 {
+        self.0.writes.get()
+    }
+
+    /// Lets the write that comes after `after` more end in `fault`.
+    pub fn fail_write(&self, after: u64, fault: WriteFault) {
+        self.0.fault.set(Some((self.writes() + after, fault)));
+    }
+
+    /// Lets all files together not be larger than this.
+    pub fn limit(&self, capacity: Option<u64>) {
+        self.0.capacity.set(capacity);
+    }
+
+    fn find(&self, path: &Path) -> io::Result<Content> {
+        self.0.files.borrow().get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Disk for MemoryDisk {
+    type File = MemoryFile;
+
+    fn open(&self, path: &Path, access: Access, create: Create) -> io::Result<MemoryFile> {
+        let content = match (self.find(path), create) {
+            (Ok(content), Create::Never | Create::IfMissing) => content,
+            (Err(error), Create::Never) => return Err(error),
+            _ => {
+                self.put(path, Vec::new());
+                self.find(path)?
+            }
+        };
+        Ok(MemoryFile { disk: self.clone(), content, direct: access == Access::DirectSync })
+    }
+
+    fn create_dir_all(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let files = self.0.files.borrow();
+        let mut entries: Vec<Entry> = files
+            .iter()
+            .filter_map(|(file, content)| {
+                let rest = file.strip_prefix(path).ok()?;
+                let name = rest.iter().next()?.to_str()?.to_owned();
+                let is_dir = rest.iter().count() > 1;
+                Some(Entry { name, is_dir, bytes: if is_dir { 0 } else { content.borrow().len() as u64 } })
+            })
+            .collect();
+        entries.dedup();
+        Ok(entries)
+    }
+
+    fn file_bytes(&self, path: &Path) -> io::Result<u64> {
+        Ok(self.find(path)?.borrow().len() as u64)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let content = self.find(from)?;
+        self.remove(from);
+        self.0.files.borrow_mut().insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    async fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.remove(path);
+        Ok(())
+    }
+
+    async fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.0.files.borrow_mut().retain(|file, _| !file.starts_with(path));
+        Ok(())
+    }
+
+    async fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn sync_fs(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn space(&self, _path: &Path) -> io::Result<Space> {
+        let total_bytes = self.0.capacity.get().unwrap_or(1 << 40);
+        Ok(Space { total_bytes, free_bytes: total_bytes.saturating_sub(self.total_bytes()) })
+    }
+}
+
+impl MemoryFile {
+    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<usize> {
+        let inner = &self.disk.0;
+        let number = inner.writes.replace(inner.writes.get() + 1);
+        let position = usize::try_from(position).unwrap();
+        if self.direct {
+            assert!(position.is_multiple_of(4096) && bytes.len().is_multiple_of(4096), "direct write out of line");
+        }
+        match inner.fault.get() {
+            Some((at, WriteFault::Short(taken))) if at == number => {
+                Ok(self.store(position, &bytes[..taken.min(bytes.len())]))
+            }
+            Some((at, WriteFault::Dead(taken))) if at <= number => {
+                if at == number {
+                    self.store(position, &bytes[..taken.min(bytes.len())]);
+                }
+                Err(io::Error::other("the disk is gone"))
+            }
+            _ => Ok(self.store(position, &bytes[..self.allowed(position, bytes.len())])),
+        }
+    }
+
+    fn allowed(&self, position: usize, length: usize) -> usize {
+        let Some(capacity) = self.disk.0.capacity.get() else { return length };
+        let has = self.content.borrow().len();
+        let growth = (position + length).saturating_sub(has);
+        let over = (self.disk.total_bytes() + growth as u64).saturating_sub(capacity);
+        length - usize::try_from(over).unwrap().min(growth).next_multiple_of(4096).min(length)
+    }
+
+    fn store(&self, position: usize, bytes: &[u8]) -> usize {
+        let mut content = self.content.borrow_mut();
+        if content.len() == position {
+            content.extend_from_slice(bytes);
+            return bytes.len();
+        }
+        if content.len() < position + bytes.len() {
+            content.resize(position + bytes.len(), 0);
+        }
+        content[position..position + bytes.len()].copy_from_slice(bytes);
+        bytes.len()
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn write_now(&self, position: u64, parts: &[&[u8]]) -> io::Result<usize> {
+        self.write(position, &parts.concat())
+    }
+
+    async fn write_at(&self, position: u64, bytes: Bytes) -> io::Result<usize> {
+        self.write(position, &bytes)
+    }
+
+    fn read_now(&self, position: u64, into: &mut [u8]) -> io::Result<usize> {
+        let content = self.content.borrow();
+        let from = usize::try_from(position).unwrap().min(content.len());
+        let count = into.len().min(content.len() - from);
+        into[..count].copy_from_slice(&content[from..from + count]);
+        Ok(count)
+    }
+
+    async fn read_at(&self, position: u64, bytes: usize) -> io::Result<Bytes> {
+        if self.direct {
+            assert!(position.is_multiple_of(4096) && bytes.is_multiple_of(4096), "direct read out of line");
+        }
+        let mut into = vec![0; bytes];
+        let count = self.read_now(position, &mut into)?;
+        into.truncate(count);
+        Ok(into.into())
+    }
+
+    fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize> {
+        self.write(position, blocks)
+    }
+
+    async fn write_blocks(&self, position: u64, blocks: AlignedBuf) -> io::Result<usize> {
+        clock::sleep(Duration::from_micros(60)).await;
+        self.write(position, blocks.bytes())
+    }
+
+    async fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.content.borrow_mut().resize(usize::try_from(bytes).unwrap(), 0);
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.content.borrow().len() as u64)
+    }
+}
