@@ -200,6 +200,9 @@ fn what_changed_is_taken_once_and_may_be_given_back() {
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].state.as_ref(), partition.producers.get(P));
     assert!(partition.producers.take_changed().is_empty());
+    partition.accept(batch(0, 2, 1));
+    let changes = partition.producers.take_changed();
+    assert_eq!(changes.len(), 1, "changed again");
     partition.producers.mark_changed(changes.iter().map(|change| change.producer_id));
     partition.producers.forget(P);
     let changes = partition.producers.take_changed();
