@@ -141,7 +141,9 @@ impl<D: Disk> Shard<D> {
     }
 
     async fn forget_old_checkpoints(&self, checkpointer: &Checkpointer) {
-        for path in chain::deletable(&checkpointer.names.borrow().clone()) {
+        // On a line of its own: in the head of the loop the borrow would live as long as the loop.
+        let deletable = chain::deletable(&checkpointer.names.borrow());
+        for path in deletable {
             match self.disk.remove_file(&path).await {
                 Ok(()) => checkpointer.names.borrow_mut().retain(|named| named.path != path),
                 Err(error) => tracing::warn!("{}: cannot be removed: {error}", path.display()),
