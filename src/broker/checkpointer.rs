@@ -141,7 +141,8 @@ impl<D: Disk> Shard<D> {
     }
 
     async fn forget_old_checkpoints(&self, checkpointer: &Checkpointer) {
-        for path in chain::deletable(&checkpointer.names.borrow().clone()) {
+        let old = chain::deletable(&checkpointer.names.borrow());
+        for path in old {
             match self.disk.remove_file(&path).await {
                 Ok(()) => checkpointer.names.borrow_mut().retain(|named| named.path != path),
                 Err(error) => tracing::warn!("{}: cannot be removed: {error}", path.display()),

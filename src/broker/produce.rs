@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::messages::{AckLevel, Answer, CheckedBatch, PartitionKey, ProduceItem, Produced};
 use super::partition::{Partition, StageContext, Staged};
-use super::shard::{Served, Shard, Undurable};
+use super::shard::{InTail, Served, Shard, Undurable};
 use crate::config::Durability;
 use crate::ids::Offset;
 use crate::log::commit_log::CommitLog;
@@ -136,12 +136,12 @@ impl<D: Disk> Shard<D> {
     /// The tail cache of all partitions together has one bound; the oldest batch leaves first.
     fn keep_in_tail(&self, partition: &Rc<Partition<D>>, base: Offset, bytes: usize) {
         let mut order = self.tail_order.borrow_mut();
-        order.push_back((Rc::clone(partition), base, bytes));
+        order.push_back(InTail { partition: Rc::clone(partition), base, bytes });
         let mut held = self.tail_bytes.get() + bytes;
         while held > self.config().tail_cache_bytes {
-            let Some((oldest, base, bytes)) = order.pop_front() else { break };
-            oldest.drop_tail_through(base);
-            held -= bytes;
+            let Some(oldest) = order.pop_front() else { break };
+            oldest.partition.drop_tail_through(oldest.base);
+            held -= oldest.bytes;
         }
         self.tail_bytes.set(held);
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
@@ -67,6 +68,26 @@ pub struct Opened<D: Disk> {
     pub plan: Arc<RecoveryPlan>,
 }
 
+/// Tells how long each step of a start took.
+pub struct Steps {
+    since: Duration,
+}
+
+impl Steps {
+    /// The clock runs.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { since: clock::monotonic() }
+    }
+
+    /// A step is done.
+    pub fn done(&mut self, step: &str) {
+        let now = clock::monotonic();
+        tracing::info!("start: {step} in {} ms", now.saturating_sub(self.since).as_millis());
+        self.since = now;
+    }
+}
+
 /// Puts what was being done before the system's words.
 fn doing(what: &'static str) -> impl Fn(io::Error) -> String {
     move |error| format!("{what}: {error}")
@@ -76,7 +97,13 @@ fn doing(what: &'static str) -> impl Fn(io::Error) -> String {
 ///
 /// # Errors
 /// A sentence for the person who starts the broker. Nothing of the old log was changed.
-pub async fn open<D: Disk>(disk: &D, layout: &Layout, config: &Arc<Config>, shards: u32) -> Result<Opened<D>, String> {
+pub async fn open<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    config: &Arc<Config>,
+    shards: u32,
+    steps: &mut Steps,
+) -> Result<Opened<D>, String> {
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
@@ -87,15 +114,18 @@ pub async fn open<D: Disk>(disk: &D, layout: &Layout, config: &Arc<Config>, shar
         tracing::info!("the last stop was not in order: recovering");
         disk.sync_fs(layout.root()).await.map_err(doing("cannot flush the file system before recovery"))?;
     }
+    steps.done("store opened");
     let (catalog_host, catalog, removed) = open_catalog(disk, layout, config, found.store_id).await?;
     write_identity(disk, layout, &catalog, found.store_id).await.map_err(doing("cannot write meta.properties"))?;
     retire_leftovers(disk, layout, &catalog, &removed).await.map_err(doing("cannot tidy up deleted topics"))?;
+    steps.done("catalog read");
     let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
     let contents = if found.clean {
         LogContents::default()
     } else {
         read_logs(disk, &folders, found.live_generation, found.store_id).await.map_err(doing("cannot read the commit log"))?
     };
+    steps.done("checkpoints and commit log read");
     for damage in &contents.damages {
         tracing::error!("the commit log is damaged: {damage}");
     }

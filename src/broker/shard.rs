@@ -66,6 +66,13 @@ pub(super) struct Undurable<D: Disk> {
 /// A produce request that waits for room: its batches, what it waits for, and where the answer goes.
 pub(super) type Stalled = (Vec<ProduceItem>, AckLevel, Sender<Answer>);
 
+/// A batch of the tail cache, in the order in which they leave it.
+pub(super) struct InTail<D: Disk> {
+    pub(super) partition: Rc<Partition<D>>,
+    pub(super) base: Offset,
+    pub(super) bytes: usize,
+}
+
 /// What a shard is made of.
 pub struct ShardParts<D: Disk> {
     /// Its number.
@@ -95,7 +102,7 @@ pub struct Shard<D: Disk> {
     pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
     pub(super) unwritten: RefCell<Vec<Rc<Partition<D>>>>,
     pub(super) arena: RefCell<BytesMut>,
-    pub(super) tail_order: RefCell<VecDeque<(Rc<Partition<D>>, Offset, usize)>>,
+    pub(super) tail_order: RefCell<VecDeque<InTail<D>>>,
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,

@@ -35,6 +35,13 @@ struct Query {
     is_repeated: bool,
 }
 
+/// A query and where its answer goes: which topic of the request, which of its partitions.
+struct Placed {
+    at: usize,
+    place: usize,
+    query: OffsetQuery,
+}
+
 struct Found {
     name: String,
     partitions: Vec<(i32, FoundOffset)>,
@@ -49,7 +56,7 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
     mark_repeated(&mut asked);
     asked.retain(|topic| !topic.partitions.is_empty());
     let mut found: Vec<Found> = Vec::with_capacity(asked.len());
-    let mut by_owner: HashMap<ShardId, Vec<((usize, usize), OffsetQuery)>> = HashMap::new();
+    let mut by_owner: HashMap<ShardId, Vec<Placed>> = HashMap::new();
     let catalog = shard.catalog();
     for (at, topic) in asked.into_iter().enumerate() {
         let known = catalog.topic(&topic.name);
@@ -64,7 +71,7 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
             if let (Some(known), ErrorCode::None) = (known, error) {
                 let key = PartitionKey { topic: known.id, partition: query.index };
                 let (timestamp, leader_epoch) = (query.timestamp, query.leader_epoch);
-                let item = ((at, place), OffsetQuery { key, timestamp, leader_epoch });
+                let item = Placed { at, place, query: OffsetQuery { key, timestamp, leader_epoch } };
                 by_owner.entry(shard.owner(key)).or_default().push(item);
             }
         }
@@ -76,13 +83,14 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
 
 async fn look_up<D: Disk>(
     shard: &Rc<Shard<D>>,
-    by_owner: HashMap<ShardId, Vec<((usize, usize), OffsetQuery)>>,
+    by_owner: HashMap<ShardId, Vec<Placed>>,
     found: &mut [Found],
 ) {
     let asked: Vec<_> = by_owner
         .into_iter()
         .map(|(owner, items)| {
-            let (places, queries): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+            let (places, queries): (Vec<_>, Vec<_>) =
+                items.into_iter().map(|item| ((item.at, item.place), item.query)).unzip();
             (places, shard.ask(owner, Ask::Offsets(queries)))
         })
         .collect();
