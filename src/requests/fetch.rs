@@ -19,7 +19,7 @@ use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::first_of;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic};
+use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
 use crate::wire::reader::WireError;
 use crate::wire::topic::TopicRef;
 
@@ -60,7 +60,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
     };
     let error = session_error(&fetch);
     if error != ErrorCode::None {
-        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new() };
+        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new(), leader: None };
         return Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())));
     }
     let mut wanted = list(&shard.catalog(), &fetch);
@@ -188,6 +188,7 @@ async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Durati
 
 fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>, version: i16) -> FetchResponse {
     let is_committed = fetch.isolation_level == READ_COMMITTED;
+    let mut names_leader = false;
     let mut topics: Vec<FetchedTopic> = fetch
         .topics
         .into_iter()
@@ -199,9 +200,15 @@ fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wante
         if version >= LEADER_FROM && is_wrong_leader(partition.error) {
             partition.current_leader = Some((shard.catalog().node_id(), shard.leader_epoch()));
         }
+        // As Kafka: followers are not told where.
+        names_leader |= partition.current_leader.is_some() && fetch.replica_id < 0;
         topics[topic].partitions.push(partition);
     }
-    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics }
+    let leader = names_leader.then(|| {
+        let (host, port) = shard.advertised();
+        NodeEndpoint { id: shard.catalog().node_id(), host, port }
+    });
+    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics, leader }
 }
 
 /// Errors beside which Kafka names the leader that the client should ask.
