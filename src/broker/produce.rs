@@ -230,7 +230,12 @@ fn refused_for(reason: Refused, log_start: Offset) -> Produced {
     Produced { detail: Some(Box::new(reason.clone())), ..refused(reason.error, log_start) }
 }
 
-/// Kafka tells the log start beside the errors of the producer check and leaves it out beside the others.
-fn start_beside<D: Disk>(_error: ErrorCode, _partition: &Partition<D>) -> Offset {
-    Offset(-1)
+/// Kafka tells the log start beside the errors of the producer check (45, 47, 48) and leaves it out beside the others.
+///
+/// Source: apache/kafka `ReplicaManager.appendRecordsToLeader`.
+fn start_beside<D: Disk>(error: ErrorCode, partition: &Partition<D>) -> Offset {
+    match error {
+        ErrorCode::RecordListTooLarge | ErrorCode::KafkaStorageError => Offset(-1),
+        _ => partition.log_start(),
+    }
 }

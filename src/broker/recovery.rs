@@ -14,7 +14,7 @@ use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::config::{CommitMode as ConfiguredMode, Config};
-use crate::ids::{LogId, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
+use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
 use crate::log::checkpoint::{Header, ProducerEntry};
 use crate::log::checkpoint_chain::{self as chain, Merged, View};
@@ -315,6 +315,7 @@ impl<D: Disk> Shard<D> {
     /// Brings the partitions of this shard back.
     pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
         self.begin_generation(plan.generation);
+        self.tick.set(u64::try_from(clock::now_ms()).unwrap_or(0));
         self.set_catalog(Arc::clone(&plan.catalog));
         let mut reader = RecordReader::new(self.disk.clone(), plan.contents.files.clone());
         for topic in plan.catalog.topics() {
@@ -364,6 +365,10 @@ impl<D: Disk> Shard<D> {
             }
         };
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
+        if partition.sealed_through.get() < partition.high_watermark() {
+            partition.mark_dirty();
+        }
         if recovered.has_lost {
             partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));
         }

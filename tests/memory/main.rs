@@ -131,7 +131,7 @@ const CASES: &[Case] = &[
         body.end();
     }),
     case("bad names", Api::CreateTopics, 5, &[0, 0, 0, 0, 0, 0], |body, number| {
-        body.text(&[&[b'!'], number.to_string().as_bytes()].concat());
+        body.text(&[b"!".as_slice(), number.to_string().as_bytes()].concat());
         body.bytes.put_slice(&[0, 0, 0, 1, 0, 1, 1, 1]);
         body.end();
     }),
@@ -197,8 +197,11 @@ const CASES: &[Case] = &[
     }),
 ];
 
+/// What it is, key, version, what stands before the array, what stands behind it, one element.
+type Nested = (&'static str, Api, i16, &'static [u8], &'static [u8], Element);
+
 /// One resource with many changes, one topic with many configs or assignments: arrays one level down.
-const NESTED: &[(&str, Api, i16, &[u8], &[u8], Element)] = &[
+const NESTED: &[Nested] = &[
     ("changes", Api::IncrementalAlterConfigs, 1, &[2, 2, 2, b't'], &[0, 0, 0], |body, number| {
         body.distinct(number);
         body.bytes.put_slice(&[0, 2, b'1']);

@@ -84,6 +84,16 @@ fn cut_raw_snappy_is_noticed_in_large_blocks_too() {
     }
 }
 
+/// 100,000 bytes announced, one literal byte, then a copy of two from two bytes back; from one back would be right.
+#[test]
+fn snappy_never_copies_from_before_its_start() {
+    let block = |offset| [0xa0, 0x8d, 0x06, 0, b'a', 1 << 2 | 2, offset, 0];
+    for (offset, what) in [(0, "not valid"), (1, "cut off"), (2, "not valid")] {
+        let refused = check(with_payload(1, 2, &block(offset))).unwrap_err();
+        assert!(refused.message.contains(what), "offset {offset}: {}", refused.message);
+    }
+}
+
 #[test]
 fn gzip_members_and_zstd_frames_may_follow_each_other() {
     let bytes = plain(&records(&[1_000, 1_000]));

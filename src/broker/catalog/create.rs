@@ -135,14 +135,18 @@ fn check_partitions(catalog: &Catalog, topic: &NewTopic) -> Result<usize, Refusa
         let message = "Number of partitions was set to an invalid non-positive value.";
         return Err(Refusal::new(ErrorCode::InvalidPartitions, message));
     }
-    if topic.replication_factor > 1 {
-        return Err(too_many_replicas(topic.replication_factor));
+    let replicas = match topic.replication_factor {
+        -1 => catalog.config().default_replication_factor,
+        asked => i32::from(asked),
+    };
+    if replicas > 1 {
+        return Err(too_many_replicas(replicas));
     }
     let asked = if topic.partitions == -1 { catalog.config().num_partitions } else { topic.partitions };
     Ok(usize::try_from(asked).unwrap_or(1))
 }
 
-fn too_many_replicas(asked: i16) -> Refusal {
+fn too_many_replicas(asked: i32) -> Refusal {
     let message = format!(
         "Unable to replicate the partition {asked} time(s): The target replication factor of {asked} cannot be reached \
          because only 1 broker(s) are registered or some brokers have all their log directories cordoned."
