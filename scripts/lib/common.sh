@@ -181,8 +181,10 @@ find_planted() {
     [[ -x $PLANTED ]] || die "PLANTED=$PLANTED is not a program"
     return
   fi
-  local folder=${CARGO_TARGET_DIR:-$ROOT/target}/planted
+  local target=${CARGO_TARGET_DIR:-$ROOT/target}
   say "building corelane without its flush (feature 'planted')"
-  (cd "$ROOT" && ${CARGO:-cargo} build --release --locked --quiet --features planted --target-dir "$folder")
-  PLANTED=$folder/release/corelane
+  (cd "$ROOT" && ${CARGO:-cargo} build --locked --quiet --features planted)
+  # Out of the way of the ordinary build, which has the same name.
+  PLANTED=$target/corelane-planted
+  mv "$target/debug/corelane" "$PLANTED"
 }
