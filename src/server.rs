@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use crate::broker::kafka_view;
 use crate::broker::messages::{Answer, Ask, Message};
-use crate::broker::recovery::{self, Opened};
+use crate::broker::recovery::{self, Opened, Steps};
 use crate::broker::shard::{Shard, ShardParts};
 use crate::config::{Config, refuse_kafka_log_dir};
 use crate::ids::{Offset, ShardId, TopicPartition};
@@ -285,15 +285,18 @@ type OpenStore = RefCell<Store<<RealDisk as Disk>::File>>;
 /// From the data folder to shards that serve (storage.md §6).
 async fn bring_up(shard: &Rc<Shard<RealDisk>>) -> Result<OpenStore, String> {
     let layout = Layout::new(&shard.config().data_dir);
-    let opened = recovery::open(&RealDisk, &layout, shard.config(), shard.shards()).await?;
+    let mut steps = Steps::begin();
+    let opened = recovery::open(&RealDisk, &layout, shard.config(), shard.shards(), &mut steps).await?;
     let Opened { mut store, catalog_host, plan } = opened;
     shard.host_catalog(catalog_host);
     all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    steps.done("partitions brought back");
     if !plan.is_clean {
         let synced = RealDisk.sync_fs(layout.root()).await;
         synced.map_err(|error| format!("cannot flush what was recovered: {error}"))?;
     }
     all_recovered(shard, || Ask::Settle(Arc::clone(&plan))).await?;
+    steps.done("flushed, new commit logs made");
     let state = StoreState { live_generation: plan.generation, ..store.state() };
     store.write(state).await.map_err(|error| format!("cannot write the store: {error}"))?;
     let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Serve)).collect();

@@ -31,12 +31,21 @@ pub(super) struct Plan {
     pub(super) measure_from: Duration,
     /// No request begins after this moment.
     pub(super) end: Duration,
+    /// How long after the end an open loop goes on sending what fell due before, when the broker is too slow for it.
+    pub(super) overtime: Duration,
     /// How many requests this connection sends at most.
     pub(super) requests: u64,
     /// Time between two requests of this connection; none: closed loop.
     pub(super) interval: Option<Duration>,
     /// The first request's place within the interval, so that connections do not send at the same moment.
     pub(super) phase: Duration,
+}
+
+impl Plan {
+    /// True when the broker is so far behind that the rest is given up.
+    fn is_overtime(&self) -> bool {
+        clock::monotonic() > self.end.saturating_add(self.overtime)
+    }
 }
 
 /// What the progress line reads while the connections work.
@@ -60,13 +69,23 @@ pub(super) struct Tally {
     pub(super) errors: BTreeMap<i16, u64>,
     /// Requests counted: answered well, begun after the warm-up.
     pub(super) requests: u64,
+    /// Requests of the open loop that were due and never sent, since the broker was too slow; their wait so far is
+    /// counted as their latency.
+    pub(super) unsent: u64,
     /// When the last of them was answered.
     pub(super) last: Duration,
 }
 
 impl Tally {
     pub(super) fn new() -> Self {
-        Self { latency: histogram(), service: histogram(), errors: BTreeMap::new(), requests: 0, last: Duration::ZERO }
+        Self {
+            latency: histogram(),
+            service: histogram(),
+            errors: BTreeMap::new(),
+            requests: 0,
+            unsent: 0,
+            last: Duration::ZERO,
+        }
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -77,6 +96,7 @@ impl Tally {
             *self.errors.entry(*code).or_default() += count;
         }
         self.requests += other.requests;
+        self.unsent += other.unsent;
         self.last = self.last.max(other.last);
     }
 
@@ -177,6 +197,16 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
+    /// Counts what fell due and was given up; without an end, everything was sent.
+    fn never_sent(&mut self, mut due: Duration, plan: &Plan, interval: Duration) {
+        let now = clock::monotonic();
+        while plan.end < Duration::MAX && due < plan.end && plan.is_overtime() {
+            self.tally.unsent += 1;
+            self.tally.latency.saturating_record(nanoseconds(now.saturating_sub(due)));
+            due += interval;
+        }
+    }
+
     fn count(&mut self, request: Sent) {
         self.live.records.fetch_add(self.records, Ordering::Relaxed);
         if request.due < self.measure_from {
@@ -244,7 +274,7 @@ impl Worker<'_> {
         let mut judge = Judge::new(&self.plan, self.live);
         let mut due = self.plan.start + self.plan.phase;
         let mut sent = 0;
-        while self.goes_on(sent, due) {
+        while self.goes_on(sent, due) && !self.plan.is_overtime() {
             sleep_until(due);
             let request = Sent { due, sent: clock::monotonic() };
             self.connection.send(self.stamper.next())?;
@@ -252,6 +282,7 @@ impl Worker<'_> {
             sent += 1;
             due += interval;
         }
+        judge.never_sent(due, &self.plan, interval);
         Ok(judge.tally)
     }
 
@@ -261,14 +292,16 @@ impl Worker<'_> {
         let socket = self.connection.writer()?;
         // One request more than the channel holds is in flight: the one whose answer is being waited for.
         let (on_their_way, waiting) = sync_channel(self.plan.in_flight - 1);
+        let plan = self.plan.clone();
         let pacer = Pacer { plan: self.plan, stamper: self.stamper, socket, on_their_way, live: self.live };
-        std::thread::scope(|scope| {
+        let unsent_from = std::thread::scope(|scope| {
             let pacing = scope.spawn(move || pacer.run(interval));
             let read = read_all(self.connection, &waiting, &mut judge);
             drop(waiting);
             let paced = pacing.join().unwrap_or_else(|_| Err("the sending thread panicked".to_owned()));
             read.and(paced)
         })?;
+        judge.never_sent(unsent_from, &plan, interval);
         Ok(judge.tally)
     }
 
@@ -313,11 +346,12 @@ struct Pacer<'a> {
 }
 
 impl Pacer<'_> {
-    fn run(mut self, interval: Duration) -> Result<(), String> {
+    /// Returns when the first request would have been due that was not sent.
+    fn run(mut self, interval: Duration) -> Result<Duration, String> {
         exact_sleeps();
         let mut due = self.plan.start + self.plan.phase;
         for _ in 0..self.plan.requests {
-            if due >= self.plan.end || self.live.give_up.load(Ordering::Relaxed) {
+            if due >= self.plan.end || self.plan.is_overtime() || self.live.give_up.load(Ordering::Relaxed) {
                 break;
             }
             sleep_until(due);
@@ -328,7 +362,7 @@ impl Pacer<'_> {
             self.socket.write_all(self.stamper.next()).map_err(|error| format!("sending failed: {error}"))?;
             due += interval;
         }
-        Ok(())
+        Ok(due)
     }
 }
 

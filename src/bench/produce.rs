@@ -97,6 +97,9 @@ impl Acks {
     }
 }
 
+/// A broker that is slower than the rate is given this much longer than the run; what is then left counts as unsent.
+const OVERTIME: Duration = Duration::from_secs(30);
+
 /// Measures and prints.
 pub(super) fn run(args: &ProduceArgs) -> Result<(), String> {
     check(args)?;
@@ -214,6 +217,7 @@ fn plan(args: &ProduceArgs, index: u32) -> Plan {
         start: Duration::ZERO,
         measure_from: Duration::ZERO,
         end: Duration::ZERO,
+        overtime: OVERTIME,
         requests: args.requests.map_or(u64::MAX, share),
         interval: args.rate.map(|rate| Duration::from_secs_f64(connections / rate)),
         phase: args.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(f64::from(index) / rate)),
@@ -275,6 +279,7 @@ fn fields(args: &ProduceArgs, leaders: &[Leader], tally: &Tally, measure_from: D
         ("requests", Value::Whole(tally.requests)),
         ("records", Value::Whole(records)),
         ("errors", Value::Whole(tally.failed())),
+        ("unsent", Value::Whole(tally.unsent)),
         ("records_per_second", Value::Part(rate)),
         ("mebibytes_per_second", Value::Part(mebibytes)),
     ];

@@ -84,13 +84,13 @@ impl<D: Disk> Shard<D> {
         if decision.records.is_empty() {
             return Ok(decision.results);
         }
-        let changed = async {
-            host.append(&decision.records, &decision.next).await?;
-            make_folders(&self.disk, &self.layout, &before, &decision.next).await
-        };
-        if let Err(error) = changed.await {
+        if let Err(error) = host.append(&decision.records, &decision.next).await {
             tracing::error!("the catalog cannot be changed: {error}");
             return Err(ErrorCode::KafkaStorageError);
+        }
+        // From here on the change is a fact, whatever else goes wrong: its log ids must never be given out again.
+        if let Err(error) = make_folders(&self.disk, &self.layout, &before, &decision.next).await {
+            tracing::error!("the folders of new partitions cannot be made, the first record tries again: {error}");
         }
         let next = Arc::new(decision.next);
         let published: Vec<_> =

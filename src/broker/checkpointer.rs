@@ -75,16 +75,15 @@ impl<D: Disk> Shard<D> {
         let failed_before = self.all_partitions().iter().any(|partition| partition.is_failed());
         let mut parts = Vec::new();
         for partition in self.all_partitions() {
-            let is_dirty = partition.take_dirty();
+            let is_dirty = self.is_serving() && partition.take_dirty();
             if is_dirty || is_full {
-                match self.flush_partition(&partition, is_full).await {
+                match self.flush_partition(&partition, is_full, is_dirty).await {
                     Ok(part) => {
                         parts.push(part);
                         self.note_progress();
                     }
                     Err(error) => {
                         partition.mark_dirty();
-                        partition.fail(&error);
                         return Err(error);
                     }
                 }
@@ -141,7 +140,8 @@ impl<D: Disk> Shard<D> {
     }
 
     async fn forget_old_checkpoints(&self, checkpointer: &Checkpointer) {
-        for path in chain::deletable(&checkpointer.names.borrow().clone()) {
+        let old = chain::deletable(&checkpointer.names.borrow());
+        for path in old {
             match self.disk.remove_file(&path).await {
                 Ok(()) => checkpointer.names.borrow_mut().retain(|named| named.path != path),
                 Err(error) => tracing::warn!("{}: cannot be removed: {error}", path.display()),
@@ -150,21 +150,25 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Brings one partition to disk as it is now, and says how it is.
-    async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool) -> io::Result<Part> {
+    async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool, is_dirty: bool) -> io::Result<Part> {
         // One step: offsets, positions and producers that belong together.
         let (end, start, unsealed, active, changed) = {
             let log = partition.log.borrow();
-            let from = partition.recovery_point.get();
-            let unsealed: Vec<_> =
-                log.segments().iter().filter(|segment| segment.end() > from || is_last(&log, segment)).cloned().collect();
+            let from = partition.sealed_through.get();
+            let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
+            let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             let changed = partition.producers.borrow_mut().take_changed();
             (log.end(), log.start(), unsealed, active, changed)
         };
-        let flushed = self.flush_files(partition, end, &unsealed).await;
-        if let Err(error) = flushed {
-            partition.producers.borrow_mut().mark_changed(changed.iter().map(|change| change.producer_id));
-            return Err(error);
+        // What was not touched since it was brought back, or since the last checkpoint, is on disk.
+        if is_dirty {
+            let flushed = self.flush_files(partition, end, &unsealed).await;
+            if let Err(error) = flushed {
+                partition.producers.borrow_mut().mark_changed(changed.iter().map(|change| change.producer_id));
+                return Err(error);
+            }
+            partition.sealed_through.set(end);
         }
         partition.recovery_point.set(end);
         let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
@@ -200,11 +204,11 @@ impl<D: Disk> Shard<D> {
         let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
         for segment in closed {
             segment.seal(self.sealing(partition, false)).await?;
-            segment.sync().await?;
+            sync(partition, segment).await?;
             segment.sync_seal().await?;
         }
         active.flush_indexes().await?;
-        active.sync().await?;
+        sync(partition, active).await?;
         let folder_changed = partition.log.borrow_mut().take_folder_changed();
         if folder_changed || !closed.is_empty() {
             let folder = partition.log.borrow().folder().to_path_buf();
@@ -246,6 +250,11 @@ impl<D: Disk> Shard<D> {
         active.seal(self.sealing(partition, true)).await?;
         super::kafka_view::write(&self.disk, &folder, partition, end, self.leader_epoch()).await
     }
+}
+
+/// After a failed flush nobody knows what is on disk, and a later one proves nothing (architecture decision D10).
+async fn sync<D: Disk>(partition: &Partition<D>, segment: &Segment<D>) -> io::Result<()> {
+    segment.sync().await.inspect_err(|error| partition.fail(error))
 }
 
 fn is_last<D: Disk>(log: &crate::log::partition_log::PartitionLog<D>, segment: &Rc<Segment<D>>) -> bool {

@@ -14,7 +14,12 @@ use crate::wire::fetch::RecordPart;
 impl<D: Disk> Shard<D> {
     /// Reads what is there now: from memory at once, from files when they come.
     pub(super) fn read(self: &Rc<Self>, items: Vec<ReadItem>, limits: ReadLimits) -> Served {
-        let mut reader = Reader { items: items.into_iter(), left: limits.bytes_max, first_whole: limits.first_whole, done: Vec::new() };
+        let mut reader = Reader {
+            items: items.into_iter(),
+            left: limits.bytes_max,
+            first_whole: limits.first_whole,
+            done: Vec::new(),
+        };
         match self.read_from_memory(&mut reader) {
             None => Served::Now(Answer::Read(reader.done)),
             Some(first) => {
@@ -43,8 +48,9 @@ impl<D: Disk> Shard<D> {
                 }
             };
             let bytes_max = item.bytes_max.min(reader.left);
-            if item.offset == partition.high_watermark() || (bytes_max == 0 && !reader.first_whole) {
-                reader.add(found(&partition, Records::default()));
+            let has_more = item.offset < partition.high_watermark();
+            if !has_more || (bytes_max == 0 && !reader.first_whole) {
+                reader.add(found(&partition, Records { is_cut: has_more, ..Records::default() }));
                 continue;
             }
             match partition.read_tail(item.offset, bytes_max, reader.first_whole) {
@@ -66,7 +72,7 @@ impl<D: Disk> Shard<D> {
         Ok(partition)
     }
 
-    /// The epoch that a client believes in: older ones are fenced, newer ones not known here.
+    /// The epoch that a client believes in: older ones are fenced, newer ones not known here; -1 is none.
     pub(super) fn check_epoch(&self, believed: i32) -> Result<(), ErrorCode> {
         match believed {
             -1 => Ok(()),
@@ -140,8 +146,8 @@ async fn read_files<D: Disk>(
         let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };
         match readable.segment.read(item.offset, limits).await {
             Ok(Some(chunk)) => {
-                let bytes = chunk.bytes.len();
-                return found(partition, Records { parts: vec![RecordPart::Slice(chunk.bytes)], bytes });
+                let (bytes, is_cut) = (chunk.bytes.len(), chunk.next_offset < partition.high_watermark());
+                return found(partition, Records { parts: vec![RecordPart::Slice(chunk.bytes)], bytes, is_cut });
             }
             Ok(None) if readable.segment.end() > item.offset => break,
             Ok(None) => {}
@@ -151,7 +157,8 @@ async fn read_files<D: Disk>(
             }
         }
     }
-    found(partition, Records::default())
+    let is_cut = item.offset < partition.high_watermark();
+    found(partition, Records { is_cut, ..Records::default() })
 }
 
 fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
@@ -166,10 +173,5 @@ fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
 /// An answer without records.
 #[must_use]
 pub fn failed(error: ErrorCode) -> Fetched {
-    Fetched {
-        error,
-        high_watermark: Offset(-1),
-        log_start_offset: Offset(-1),
-        records: Records::default(),
-    }
+    Fetched { error, high_watermark: Offset(-1), log_start_offset: Offset(-1), records: Records::default() }
 }

@@ -193,6 +193,8 @@ pub struct Records {
     pub parts: Vec<RecordPart>,
     /// Their length in bytes.
     pub bytes: usize,
+    /// The limits kept out more that may be read.
+    pub is_cut: bool,
 }
 
 /// How a fetch waits.

@@ -1,5 +1,6 @@
 //! ListOffsets on the owning core, and the sizes of logs.
 
+use std::io;
 use std::rc::Rc;
 
 use super::messages::{FoundOffset, OffsetQuery};
@@ -32,27 +33,29 @@ impl<D: Disk> Shard<D> {
     async fn find_offset(&self, query: &OffsetQuery) -> Result<FoundOffset, ErrorCode> {
         let partition = self.find_partition(query.key)?;
         self.check_epoch(query.leader_epoch)?;
-        let at = |offset, timestamp| FoundOffset {
-            error: ErrorCode::None,
-            offset,
-            timestamp,
-            leader_epoch: self.leader_epoch(),
-        };
-        let looked_up = match query.timestamp {
-            LATEST => return Ok(at(partition.high_watermark(), -1)),
-            EARLIEST | EARLIEST_LOCAL => return Ok(at(partition.log_start(), -1)),
-            LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(not_found(ErrorCode::None)),
+        let found = match query.timestamp {
+            LATEST => Ok(Some(TimestampOffset { timestamp: -1, offset: partition.high_watermark() })),
+            EARLIEST | EARLIEST_LOCAL => Ok(Some(TimestampOffset { timestamp: -1, offset: partition.log_start() })),
+            LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
             MAX_TIMESTAMP => find_newest(&partition).await,
             time => find_by_time(&partition, time).await,
         };
-        match looked_up {
-            Ok(Some(found)) => Ok(at(found.offset, found.timestamp)),
-            Ok(None) => Ok(not_found(ErrorCode::None)),
-            Err(error) => {
-                tracing::error!("{}: the look-up of an offset by time failed: {error}", partition.name);
-                Err(ErrorCode::KafkaStorageError)
-            }
-        }
+        self.with_epoch(&partition, found).await.map_err(|error| {
+            tracing::error!("{}: the look-up of an offset failed: {error}", partition.name);
+            ErrorCode::KafkaStorageError
+        })
+    }
+
+    /// Adds the epoch of the batch that holds the offset; at the end of the log it is the present one.
+    async fn with_epoch(
+        &self,
+        partition: &Partition<D>,
+        found: io::Result<Option<TimestampOffset>>,
+    ) -> io::Result<FoundOffset> {
+        let Some(TimestampOffset { offset, timestamp }) = found? else { return Ok(not_found(ErrorCode::None)) };
+        let written = if offset < partition.high_watermark() { epoch_at(partition, offset).await? } else { None };
+        let leader_epoch = written.unwrap_or_else(|| self.leader_epoch());
+        Ok(FoundOffset { error: ErrorCode::None, offset, timestamp, leader_epoch })
     }
 
     /// Bytes of each partition of this shard.
@@ -62,7 +65,17 @@ impl<D: Disk> Shard<D> {
     }
 }
 
-async fn find_by_time<D: Disk>(partition: &Partition<D>, time: i64) -> std::io::Result<Option<TimestampOffset>> {
+/// The leader epoch in the header of the first batch at or behind `offset`.
+async fn epoch_at<D: Disk>(partition: &Partition<D>, offset: Offset) -> io::Result<Option<i32>> {
+    for readable in partition.readable_from(offset) {
+        if let Some(batch) = readable.segment.locate(offset, readable.upper).await? {
+            return Ok(Some(batch.leader_epoch));
+        }
+    }
+    Ok(None)
+}
+
+async fn find_by_time<D: Disk>(partition: &Partition<D>, time: i64) -> io::Result<Option<TimestampOffset>> {
     let from = partition.log_start();
     for readable in partition.readable_from(from) {
         let exact = |batch: &[u8]| timestamps::first_at_or_after(batch, time, from).map(pair);
@@ -74,7 +87,7 @@ async fn find_by_time<D: Disk>(partition: &Partition<D>, time: i64) -> std::io::
 }
 
 /// The first record that has the largest timestamp of the log.
-async fn find_newest<D: Disk>(partition: &Partition<D>) -> std::io::Result<Option<TimestampOffset>> {
+async fn find_newest<D: Disk>(partition: &Partition<D>) -> io::Result<Option<TimestampOffset>> {
     let mut newest: Option<TimestampOffset> = None;
     for readable in partition.readable_from(partition.log_start()) {
         let exact = |batch: &[u8]| timestamps::newest(batch).map(pair);

@@ -10,6 +10,7 @@ use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
 use crate::ids::{LogId, Offset, TopicPartition};
+use crate::log::log_files::is_no_space;
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
 use crate::runtime::disk::Disk;
@@ -73,11 +74,15 @@ pub struct Partition<D: Disk> {
     durable_end: Cell<Offset>,
     watchers: RefCell<Vec<Rc<Watcher>>>,
     is_failed: Cell<bool>,
+    /// A write found no room: nothing new is taken until it has gone through.
+    is_stuck: Cell<bool>,
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
     /// First offset that was appended since the start, for Kafka's list of leader epochs.
     pub first_of_epoch: Cell<Option<Offset>>,
+    /// The next checkpoint seals closed segments that reach above this offset.
+    pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
 }
@@ -108,10 +113,12 @@ impl<D: Disk> Partition<D> {
             durable_end: Cell::new(end),
             watchers: RefCell::default(),
             is_failed: Cell::new(false),
+            is_stuck: Cell::new(false),
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
             first_of_epoch: Cell::new(None),
+            sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
         }
     }
@@ -205,6 +212,7 @@ impl<D: Disk> Partition<D> {
         match self.producers.borrow().check(&identity).map_err(code_of)? {
             Verdict::Append => {}
             Verdict::Duplicate(original) => {
+                self.producers.borrow_mut().touch(identity.producer_id, context.tick);
                 return Ok(Staged {
                     base_offset: original.base_offset,
                     end: original.last_offset.plus(1),
@@ -213,7 +221,7 @@ impl<D: Disk> Partition<D> {
                 });
             }
         }
-        if !context.admits || self.is_failed.get() {
+        if !context.admits || self.is_failed.get() || self.is_stuck.get() {
             return Err(ErrorCode::KafkaStorageError);
         }
         self.append(batch, &identity, context)
@@ -265,7 +273,7 @@ impl<D: Disk> Partition<D> {
         }
         let result = self.log.borrow_mut().write_some(WRITE_BYTES);
         self.note_written(result, waiters);
-        !self.log.borrow().is_written()
+        !self.is_stuck.get() && !self.log.borrow().is_written()
     }
 
     /// Hands everything that is staged to the kernel, a little at a time.
@@ -273,7 +281,7 @@ impl<D: Disk> Partition<D> {
         if self.is_writing.replace(true) {
             return;
         }
-        while !self.is_failed.get() && !self.log.borrow().is_written() {
+        while !self.is_failed.get() && !self.is_stuck.get() && !self.log.borrow().is_written() {
             let result = self.log.borrow_mut().write_some(WRITE_BYTES);
             self.note_written(result, waiters);
             crate::runtime::host::yield_now().await;
@@ -284,11 +292,23 @@ impl<D: Disk> Partition<D> {
     fn note_written(&self, result: std::io::Result<Offset>, waiters: &Waiters) {
         match result {
             Ok(written_end) => {
+                self.is_stuck.set(false);
                 self.written.raise(unsigned(written_end));
                 self.raise_high_watermark(waiters);
             }
+            Err(error) if is_no_space(&error) => {
+                if !self.is_stuck.replace(true) {
+                    tracing::warn!("{}: no room on the disk, the write is tried again: {error}", self.name);
+                }
+            }
             Err(error) => self.fail(&error),
         }
+    }
+
+    /// True while a write waits for room on the disk; [`Self::write_little`] tries it again.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.get()
     }
 
     /// Everything below `end` is on disk in the commit log.

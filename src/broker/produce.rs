@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::messages::{AckLevel, Answer, CheckedBatch, PartitionKey, ProduceItem, Produced};
 use super::partition::{Partition, StageContext, Staged};
-use super::shard::{Served, Shard, Undurable};
+use super::shard::{InTail, Served, Shard, Undurable};
 use crate::config::Durability;
 use crate::ids::Offset;
 use crate::log::commit_log::CommitLog;
@@ -136,12 +136,12 @@ impl<D: Disk> Shard<D> {
     /// The tail cache of all partitions together has one bound; the oldest batch leaves first.
     fn keep_in_tail(&self, partition: &Rc<Partition<D>>, base: Offset, bytes: usize) {
         let mut order = self.tail_order.borrow_mut();
-        order.push_back((Rc::clone(partition), base, bytes));
+        order.push_back(InTail { partition: Rc::clone(partition), base, bytes });
         let mut held = self.tail_bytes.get() + bytes;
         while held > self.config().tail_cache_bytes {
-            let Some((oldest, base, bytes)) = order.pop_front() else { break };
-            oldest.drop_tail_through(base);
-            held -= bytes;
+            let Some(oldest) = order.pop_front() else { break };
+            oldest.partition.drop_tail_through(oldest.base);
+            held -= oldest.bytes;
         }
         self.tail_bytes.set(held);
     }
@@ -230,7 +230,12 @@ fn refused_for(reason: Refused, log_start: Offset) -> Produced {
     Produced { detail: Some(Box::new(reason.clone())), ..refused(reason.error, log_start) }
 }
 
-/// Kafka tells the log start beside the errors of the producer check and leaves it out beside the others.
-fn start_beside<D: Disk>(_error: ErrorCode, _partition: &Partition<D>) -> Offset {
-    Offset(-1)
+/// Kafka tells the log start beside the errors of the producer check (45, 47, 48) and leaves it out beside the others.
+///
+/// Source: apache/kafka `ReplicaManager.appendRecordsToLeader`.
+fn start_beside<D: Disk>(error: ErrorCode, partition: &Partition<D>) -> Offset {
+    match error {
+        ErrorCode::RecordListTooLarge | ErrorCode::KafkaStorageError => Offset(-1),
+        _ => partition.log_start(),
+    }
 }

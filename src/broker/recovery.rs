@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
@@ -13,7 +14,7 @@ use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::config::{CommitMode as ConfiguredMode, Config};
-use crate::ids::{LogId, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
+use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
 use crate::log::checkpoint::{Header, ProducerEntry};
 use crate::log::checkpoint_chain::{self as chain, Merged, View};
@@ -67,6 +68,26 @@ pub struct Opened<D: Disk> {
     pub plan: Arc<RecoveryPlan>,
 }
 
+/// Tells how long each step of a start took.
+pub struct Steps {
+    since: Duration,
+}
+
+impl Steps {
+    /// The clock runs.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { since: clock::monotonic() }
+    }
+
+    /// A step is done.
+    pub fn done(&mut self, step: &str) {
+        let now = clock::monotonic();
+        tracing::info!("start: {step} in {} ms", now.saturating_sub(self.since).as_millis());
+        self.since = now;
+    }
+}
+
 /// Puts what was being done before the system's words.
 fn doing(what: &'static str) -> impl Fn(io::Error) -> String {
     move |error| format!("{what}: {error}")
@@ -76,7 +97,13 @@ fn doing(what: &'static str) -> impl Fn(io::Error) -> String {
 ///
 /// # Errors
 /// A sentence for the person who starts the broker. Nothing of the old log was changed.
-pub async fn open<D: Disk>(disk: &D, layout: &Layout, config: &Arc<Config>, shards: u32) -> Result<Opened<D>, String> {
+pub async fn open<D: Disk>(
+    disk: &D,
+    layout: &Layout,
+    config: &Arc<Config>,
+    shards: u32,
+    steps: &mut Steps,
+) -> Result<Opened<D>, String> {
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
@@ -87,15 +114,18 @@ pub async fn open<D: Disk>(disk: &D, layout: &Layout, config: &Arc<Config>, shar
         tracing::info!("the last stop was not in order: recovering");
         disk.sync_fs(layout.root()).await.map_err(doing("cannot flush the file system before recovery"))?;
     }
+    steps.done("store opened");
     let (catalog_host, catalog, removed) = open_catalog(disk, layout, config, found.store_id).await?;
     write_identity(disk, layout, &catalog, found.store_id).await.map_err(doing("cannot write meta.properties"))?;
     retire_leftovers(disk, layout, &catalog, &removed).await.map_err(doing("cannot tidy up deleted topics"))?;
+    steps.done("catalog read");
     let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
     let contents = if found.clean {
         LogContents::default()
     } else {
         read_logs(disk, &folders, found.live_generation, found.store_id).await.map_err(doing("cannot read the commit log"))?
     };
+    steps.done("checkpoints and commit log read");
     for damage in &contents.damages {
         tracing::error!("the commit log is damaged: {damage}");
     }
@@ -285,6 +315,7 @@ impl<D: Disk> Shard<D> {
     /// Brings the partitions of this shard back.
     pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
         self.begin_generation(plan.generation);
+        self.tick.set(u64::try_from(clock::now_ms()).unwrap_or(0));
         self.set_catalog(Arc::clone(&plan.catalog));
         let mut reader = RecordReader::new(self.disk.clone(), plan.contents.files.clone());
         for topic in plan.catalog.topics() {
@@ -334,6 +365,10 @@ impl<D: Disk> Shard<D> {
             }
         };
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
+        if partition.sealed_through.get() < partition.high_watermark() {
+            partition.mark_dirty();
+        }
         if recovered.has_lost {
             partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));
         }

@@ -66,6 +66,13 @@ pub(super) struct Undurable<D: Disk> {
 /// A produce request that waits for room: its batches, what it waits for, and where the answer goes.
 pub(super) type Stalled = (Vec<ProduceItem>, AckLevel, Sender<Answer>);
 
+/// A batch of the tail cache, in the order in which they leave it.
+pub(super) struct InTail<D: Disk> {
+    pub(super) partition: Rc<Partition<D>>,
+    pub(super) base: Offset,
+    pub(super) bytes: usize,
+}
+
 /// What a shard is made of.
 pub struct ShardParts<D: Disk> {
     /// Its number.
@@ -95,7 +102,7 @@ pub struct Shard<D: Disk> {
     pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
     pub(super) unwritten: RefCell<Vec<Rc<Partition<D>>>>,
     pub(super) arena: RefCell<BytesMut>,
-    pub(super) tail_order: RefCell<VecDeque<(Rc<Partition<D>>, Offset, usize)>>,
+    pub(super) tail_order: RefCell<VecDeque<InTail<D>>>,
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,
@@ -476,6 +483,8 @@ impl<D: Disk> Shard<D> {
         let mut next_expiry = clock::monotonic();
         while !self.is_stopping() {
             self.look_at_disk();
+            self.look_at_partitions();
+            self.limit_producers();
             if clock::monotonic() >= next_expiry {
                 self.expire_producers();
                 next_expiry += Duration::from_millis(self.config.producer_id_expiration_check_interval_ms);
@@ -497,6 +506,22 @@ impl<D: Disk> Shard<D> {
         }
     }
 
+    /// Tries writes again that found no room, and gives the descriptors of idle segments back.
+    fn look_at_partitions(&self) {
+        for partition in self.all_partitions() {
+            if partition.is_stuck() {
+                partition.write_little(&self.waiters);
+            }
+            let log = partition.log.borrow();
+            let closed = log.segments().len().saturating_sub(1);
+            for segment in &log.segments()[..closed] {
+                if segment.end() <= partition.sealed_through.get() {
+                    segment.close_if_idle();
+                }
+            }
+        }
+    }
+
     fn expire_producers(&self) {
         let (now_ms, expiration_ms) = (clock::now_ms(), self.catalog().config().producer_id_expiration_ms);
         for partition in self.all_partitions() {
@@ -504,6 +529,32 @@ impl<D: Disk> Shard<D> {
                 partition.mark_dirty();
             }
         }
+    }
+
+    /// Keeps the number of remembered producers below its limit: those used longest ago are forgotten first.
+    fn limit_producers(&self) {
+        let max = self.config.producers_max;
+        let partitions = self.all_partitions();
+        let count: usize = partitions.iter().map(|partition| partition.producers.borrow().len()).sum();
+        if count <= max {
+            return;
+        }
+        let mut uses: Vec<u64> = Vec::with_capacity(count);
+        partitions.iter().for_each(|partition| uses.extend(partition.producers.borrow().uses()));
+        let excess = (count - max).min(uses.len().saturating_sub(1));
+        let (_, youngest_evicted, _) = uses.select_nth_unstable(excess.saturating_sub(1));
+        let youngest_evicted = *youngest_evicted;
+        let evicted: usize = partitions
+            .iter()
+            .map(|partition| {
+                let evicted = partition.producers.borrow_mut().evict_used_until(youngest_evicted);
+                if evicted > 0 {
+                    partition.mark_dirty();
+                }
+                evicted
+            })
+            .sum();
+        tracing::warn!("{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here", self.id);
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.

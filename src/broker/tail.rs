@@ -45,7 +45,11 @@ impl Tail {
         let mut records = Records::default();
         for kept in self.batches.range(from..) {
             let whole_anyway = first_whole && records.parts.is_empty();
-            if kept.end > upper || (records.bytes + kept.batch.len() > bytes_max && !whole_anyway) {
+            if kept.end > upper {
+                break;
+            }
+            if records.bytes + kept.batch.len() > bytes_max && !whole_anyway {
+                records.is_cut = true;
                 break;
             }
             records.bytes += kept.batch.len();
@@ -96,6 +100,8 @@ mod tests {
         assert_eq!(count(250, false), Some(2));
         assert_eq!(count(10, true), Some(1));
         assert_eq!(count(10, false), Some(0));
+        let is_cut = |bytes_max| tail.read(Offset(0), Offset(3), bytes_max, true).map(|records| records.is_cut);
+        assert_eq!((is_cut(250), is_cut(300)), (Some(true), Some(false)));
     }
 
     #[test]

@@ -228,6 +228,14 @@ pub(super) fn resolve_on(values: &Values, overrides: &Overrides) -> Result<Topic
             "conflict topic config setting min.compaction.lag.ms ({min}) > max.compaction.lag.ms ({max})"
         ));
     }
+    // A batch must fit into half a file of the commit log, or a file could end up holding nothing else.
+    let batch_bytes_max = values.size("corelane.log.file.bytes") / 2;
+    if settings.max_message_bytes > batch_bytes_max {
+        return Err(format!(
+            "max.message.bytes ({}) is more than half of corelane.log.file.bytes: raise that setting and restart the broker",
+            settings.max_message_bytes
+        ));
+    }
     Ok(settings)
 }
 

@@ -73,7 +73,7 @@ impl<F: DiskFile> LogFile<F> {
 }
 
 /// True for the errors of a disk without room: told outright, or by a write that took only a part.
-pub(super) fn is_no_space(error: &io::Error) -> bool {
+pub fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero)
 }
 

@@ -207,6 +207,9 @@ impl<D: Disk> PartitionLog<D> {
         if fits {
             return Ok(());
         }
+        if self.segments.is_empty() {
+            self.disk.create_dir_all(&self.folder)?;
+        }
         let segment =
             Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);

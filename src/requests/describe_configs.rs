@@ -3,20 +3,21 @@
 //! 1 has sources and synonyms · 3 types and documentation · 4 is flexible.
 //! Left out: broker loggers, client metrics and groups as resources (INVALID_REQUEST).
 //!
-//! Memory: settings are written one resource at a time; a request whose answer would be larger than 40 × its size +
-//! 768 KiB, or than 16 MiB, gets INVALID_REQUEST for the resources that no longer fit.
+//! Memory and time: resources are described one by one, with room for other tasks in between; those for which there is
+//! no room in the answer any more (36 × the request + 896 KiB, at most 16 MiB) get INVALID_REQUEST.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
-use super::response::{self, Body, each_once};
-use crate::broker::catalog::alter::{BROKER, TOPIC};
+use super::response::{self, each_once};
+use crate::broker::catalog::alter::{BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, unknown_type};
 use crate::broker::catalog::{Catalog, names};
 use crate::config::{self, ConfigEntry, Scope};
+use crate::runtime::host;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
-use crate::wire::sink::{Counted, Sink, Writer};
+use crate::wire::sink::{Sink, Writer};
 
 /// Kafka's sentence for a resource type that it does not describe.
 const UNKNOWN_TYPE: &str = "This most likely occurs because of a request being malformed by the client library or the \
@@ -31,20 +32,64 @@ struct Resource {
     keys: Option<Vec<StrBytes>>,
 }
 
+/// Bytes that an answer may take per byte of the request, and beside that: with what reading the request takes the sum
+/// stays within 64 × the frame + 1 MiB.
+const ANSWER_TIMES: usize = 36;
+const ANSWER_BYTES_MORE: usize = 896 << 10;
+/// Bytes that an answer may take at all.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// More than the description of one resource takes. Memory that is asked for and not written costs nothing, while a
+/// buffer that grows is there twice.
+const RESOURCE_BYTES_MAX: usize = 64 << 10;
+/// Resources described before other tasks run: about 100 µs.
+const RESOURCES_IN_A_ROW: usize = 4;
+
 /// Answers DescribeConfigs.
 ///
 /// # Errors
 /// Where the bytes are not the request.
-pub fn answer(catalog: &Catalog, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
+pub async fn answer(catalog: &Catalog, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let mut reader = request.reader(body);
     let resources = reader.array_of("the resources", 3, read_resource)?;
     let synonyms = reader.i8("include_synonyms")? != 0;
     let documentation = request.version >= 3 && reader.i8("include_documentation")? != 0;
     reader.skip_tagged("the request")?;
     let form = Form { version: request.version, synonyms, documentation };
-    let mut answer = Answer { catalog, resources, form, described: 0 };
-    answer.described = answer.how_many_fit(request);
-    Ok(response::frame(request, &answer))
+    let frame = describe_all(catalog, request, &resources, form).await;
+    Ok(response::close(frame))
+}
+
+/// The answer, written as it grows: to count it first would be to describe everything twice.
+async fn describe_all(catalog: &Catalog, request: &Request, resources: &[Resource], form: Form) -> BytesMut {
+    let flexible = request.is_flexible();
+    let room = request.frame_bytes.saturating_mul(ANSWER_TIMES).saturating_add(ANSWER_BYTES_MORE).min(ANSWER_BYTES_MAX);
+    // A refusal takes less than twice what its resource took in the request.
+    let refusals = request.frame_bytes.saturating_mul(2);
+    let expected = resources.len().saturating_mul(RESOURCE_BYTES_MAX).min(room) + RESOURCE_BYTES_MAX + refusals;
+    let mut frame = response::open(request, request.version, expected);
+    let out = &mut Writer::new(&mut frame, flexible);
+    out.i32(0); // throttle time
+    out.count(Some(resources.len()));
+    let mut refused = None;
+    for (index, resource) in resources.iter().enumerate() {
+        let before = frame.len();
+        if refused.is_none() {
+            write_result(&mut Writer::new(&mut frame, flexible), resource, &describe(catalog, resource), form);
+            if frame.len() > room {
+                frame.truncate(before);
+                refused = Some(too_many(index));
+            }
+        }
+        if let Some(why) = &mut refused {
+            // The sentence stands once: a thousand of them would be what is to be avoided here.
+            let refusal = Err((ErrorCode::InvalidRequest, std::mem::take(why)));
+            write_result(&mut Writer::new(&mut frame, flexible), resource, &refusal, form);
+        } else if index % RESOURCES_IN_A_ROW == RESOURCES_IN_A_ROW - 1 {
+            host::yield_now().await;
+        }
+    }
+    Writer::new(&mut frame, flexible).no_tagged();
+    frame
 }
 
 fn read_resource(reader: &mut Reader) -> Result<Resource, WireError> {
@@ -69,73 +114,32 @@ struct Form {
     documentation: bool,
 }
 
-struct Answer<'a> {
-    catalog: &'a Catalog,
-    resources: Vec<Resource>,
-    form: Form,
-    /// So many resources are described, the others refused.
-    described: usize,
-}
-
 type Described = Result<Vec<ConfigEntry>, (ErrorCode, String)>;
 
-impl Answer<'_> {
-    /// Number of resources whose description fits into what the answer may take.
-    fn how_many_fit(&self, request: &Request) -> usize {
-        let mut bytes = 0;
-        for (index, resource) in self.resources.iter().enumerate() {
-            let mut counted = Counted::default();
-            let out = &mut Writer::new(&mut counted, request.is_flexible());
-            write_result(out, resource, &self.describe(resource), self.form);
-            bytes += counted.0;
-            if bytes > request.answer_bytes_max() {
-                return index;
-            }
-        }
-        self.resources.len()
-    }
-
-    fn describe(&self, resource: &Resource) -> Described {
-        let entries = match resource.kind {
-            TOPIC => self.describe_topic(&resource.name)?,
-            BROKER => self.describe_broker(&resource.name)?,
-            _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
-        };
-        let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
-        Ok(entries.into_iter().filter(wanted).collect())
-    }
-
-    fn describe_topic(&self, name: &str) -> Described {
-        names::check(name).map_err(|why| (ErrorCode::InvalidTopicException, why))?;
-        let topic = self.catalog.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
-        Ok(config::describe_topic(self.catalog.config(), &topic.overrides))
-    }
-
-    fn describe_broker(&self, name: &str) -> Described {
-        let config = self.catalog.config();
-        let scope = Scope::to_describe(name, self.catalog.node_id());
-        Ok(match scope.map_err(|why| (ErrorCode::InvalidRequest, why))? {
-            Scope::AllBrokers => config::describe_all_brokers(config),
-            Scope::ThisBroker => config::describe_broker(config),
-        })
-    }
+fn describe(catalog: &Catalog, resource: &Resource) -> Described {
+    let entries = match resource.kind {
+        TOPIC => describe_topic(catalog, &resource.name)?,
+        BROKER => describe_broker(catalog, &resource.name)?,
+        LOGGER | CLIENT_METRICS | GROUP => return Err((ErrorCode::InvalidRequest, unknown_type(resource.kind))),
+        _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
+    };
+    let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
+    Ok(entries.into_iter().filter(wanted).collect())
 }
 
-impl Body for Answer<'_> {
-    fn write<S: Sink>(&self, out: &mut Writer<'_, S>, _version: i16) {
-        out.i32(0); // throttle time
-        out.count(Some(self.resources.len()));
-        let (described, refused) = self.resources.split_at(self.described);
-        for resource in described {
-            write_result(out, resource, &self.describe(resource), self.form);
-        }
-        // The sentence stands once: a thousand of them would be what is to be avoided here.
-        let mut why = too_many(self.described);
-        for resource in refused {
-            write_result(out, resource, &Err((ErrorCode::InvalidRequest, std::mem::take(&mut why))), self.form);
-        }
-        out.no_tagged();
-    }
+fn describe_topic(catalog: &Catalog, name: &str) -> Described {
+    names::check(name).map_err(|why| (ErrorCode::InvalidTopicException, why))?;
+    let topic = catalog.topic(name).ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
+    Ok(config::describe_topic(catalog.config(), &topic.overrides))
+}
+
+fn describe_broker(catalog: &Catalog, name: &str) -> Described {
+    let config = catalog.config();
+    let scope = Scope::to_describe(name, catalog.node_id());
+    Ok(match scope.map_err(|why| (ErrorCode::InvalidRequest, why))? {
+        Scope::AllBrokers => config::describe_all_brokers(config),
+        Scope::ThisBroker => config::describe_broker(config),
+    })
 }
 
 fn too_many(described: usize) -> String {

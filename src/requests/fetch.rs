@@ -19,9 +19,15 @@ use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::first_of;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic};
+use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
 use crate::wire::reader::WireError;
 use crate::wire::topic::TopicRef;
+
+/// Isolation level of clients that read what is committed.
+const READ_COMMITTED: i8 = 1;
+
+/// First version whose answer names the leader beside an error.
+const LEADER_FROM: i16 = 16;
 
 /// One partition of the request, in the order of the request.
 struct Wanted {
@@ -44,15 +50,17 @@ struct Limits {
 /// # Errors
 /// Where the bytes are not the request.
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
-    let fetch = FetchRequest::read(body, request.version)?;
+    let mut fetch = FetchRequest::read(body, request.version)?;
+    fetch.topics.retain(|topic| !topic.partitions.is_empty());
+    let bytes_max = usize::try_from(fetch.max_bytes).unwrap_or(0).min(shard.catalog().config().fetch_max_bytes);
     let limits = Limits {
-        bytes_min: usize::try_from(fetch.min_bytes).unwrap_or(0),
-        bytes_max: usize::try_from(fetch.max_bytes).unwrap_or(0).min(shard.catalog().config().fetch_max_bytes),
+        bytes_min: usize::try_from(fetch.min_bytes).unwrap_or(0).min(bytes_max),
+        bytes_max,
         deadline: clock::monotonic() + Duration::from_millis(u64::try_from(fetch.max_wait_ms).unwrap_or(0)),
     };
     let error = session_error(&fetch);
     if error != ErrorCode::None {
-        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new() };
+        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new(), leader: None };
         return Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())));
     }
     let mut wanted = list(&shard.catalog(), &fetch);
@@ -62,15 +70,15 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
             break;
         }
     }
-    let response = respond(shard, fetch, wanted);
+    let response = respond(shard, fetch, wanted, request.version);
     Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())))
 }
 
-/// Sessions are not offered: whoever names one is told that it is not there, and goes on with full requests.
+/// Sessions are not offered. Epochs 0 (begin one) and -1 (none) come with a full request, whatever the id; whoever goes on
+/// with a session is told that it is not there, and goes on with full requests.
 fn session_error(fetch: &FetchRequest) -> ErrorCode {
-    match (fetch.session_id, fetch.session_epoch) {
-        (_, -1) | (0, 0) => ErrorCode::None,
-        (0, _) => ErrorCode::InvalidFetchSessionEpoch,
+    match fetch.session_epoch {
+        -1 | 0 => ErrorCode::None,
         _ => ErrorCode::FetchSessionIdNotFound,
     }
 }
@@ -85,6 +93,9 @@ fn list(catalog: &Catalog, fetch: &FetchRequest) -> Vec<Wanted> {
         for asked in &topic.partitions {
             let key = known.and_then(|known| {
                 known.log_id(asked.index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+                if fetch.replica_id >= 0 {
+                    return Err(ErrorCode::NotLeaderOrFollower); // no broker follows this one
+                }
                 Ok(PartitionKey { topic: known.id, partition: asked.index })
             });
             let error = key.err().unwrap_or(ErrorCode::None);
@@ -108,7 +119,7 @@ async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: u
                 key,
                 offset: one.asked.fetch_offset,
                 bytes_max: usize::try_from(one.asked.max_bytes).unwrap_or(0),
-                leader_epoch: one.asked.current_leader_epoch,
+                leader_epoch: one.asked.current_leader_epoch.max(-1),
             })
         });
         let ask = Ask::Read(items.collect(), ReadLimits { bytes_max: left, first_whole });
@@ -132,9 +143,20 @@ fn run_of_one_owner<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], at: usize)
     Some((owner, at + length))
 }
 
+/// Whether the answer need not wait. Partitions that are not known do not hasten it, those that cannot be read do.
+///
+/// Source: apache/kafka `ReplicaManager.fetchMessages`, `DelayedFetch.tryComplete`.
 fn is_enough(wanted: &[Wanted], bytes_min: usize) -> bool {
-    let bytes: usize = wanted.iter().map(|one| one.found.records.bytes).sum();
-    bytes >= bytes_min || wanted.is_empty() || wanted.iter().any(|one| one.found.error != ErrorCode::None)
+    let known = || wanted.iter().filter(|one| one.key.is_ok()).map(|one| (&one.found, one.asked.max_bytes));
+    let bytes: usize = known().map(|(found, bytes_max)| worth(found, bytes_max)).sum();
+    bytes >= bytes_min || known().next().is_none() || known().any(|(found, _)| found.error != ErrorCode::None)
+}
+
+/// Bytes that count towards the fewest that are wanted: where limits kept more out, all that the partition may give, since
+/// waiting would not make it more.
+fn worth(found: &Fetched, bytes_max: i32) -> usize {
+    let bytes = found.records.bytes;
+    if found.records.is_cut { bytes.max(usize::try_from(bytes_max).unwrap_or(0)) } else { bytes }
 }
 
 /// Waits until an owner has more than was seen; false when time is up.
@@ -164,27 +186,49 @@ async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Durati
     clock::monotonic() < deadline
 }
 
-fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>) -> FetchResponse {
+fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>, version: i16) -> FetchResponse {
+    let is_committed = fetch.isolation_level == READ_COMMITTED;
+    let mut names_leader = false;
     let mut topics: Vec<FetchedTopic> = fetch
         .topics
         .into_iter()
         .map(|topic| FetchedTopic { topic: topic.topic, partitions: Vec::with_capacity(topic.partitions.len()) })
         .collect();
     for one in wanted {
-        topics[one.topic].partitions.push(partition_of(shard, one));
+        let topic = one.topic;
+        let mut partition = partition_of(one, is_committed);
+        if version >= LEADER_FROM && is_wrong_leader(partition.error) {
+            partition.current_leader = Some((shard.catalog().node_id(), shard.leader_epoch()));
+        }
+        // As Kafka: followers are not told where.
+        names_leader |= partition.current_leader.is_some() && fetch.replica_id < 0;
+        topics[topic].partitions.push(partition);
     }
-    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics }
+    let leader = names_leader.then(|| {
+        let (host, port) = shard.advertised();
+        NodeEndpoint { id: shard.catalog().node_id(), host, port }
+    });
+    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics, leader }
 }
 
-fn partition_of<D: Disk>(shard: &Rc<Shard<D>>, one: Wanted) -> FetchedPartition {
-    let wrong_epoch = matches!(one.found.error, ErrorCode::FencedLeaderEpoch | ErrorCode::UnknownLeaderEpoch);
+/// Errors beside which Kafka names the leader that the client should ask.
+fn is_wrong_leader(error: ErrorCode) -> bool {
+    matches!(error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch)
+}
+
+/// There are no transactions to leave out: the list is empty for read_committed, and (as in Kafka) for what is not known;
+/// otherwise it is null.
+fn partition_of(one: Wanted, is_committed: bool) -> FetchedPartition {
+    let lists_aborted = match one.found.error {
+        ErrorCode::None => is_committed,
+        error => matches!(error, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId),
+    };
     FetchedPartition {
+        aborted: lists_aborted.then(Vec::new),
         high_watermark: one.found.high_watermark,
         last_stable_offset: one.found.high_watermark,
         log_start_offset: one.found.log_start_offset,
         records: one.found.records.parts,
-        current_leader: wrong_epoch.then(|| (shard.catalog().node_id(), shard.leader_epoch())),
         ..FetchedPartition::failed(one.index, one.found.error)
     }
 }
-

@@ -5,6 +5,7 @@
 //! Left out so far: isolation 1 (read as 0).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -31,6 +32,14 @@ struct Query {
     index: i32,
     leader_epoch: i32,
     timestamp: i64,
+    is_repeated: bool,
+}
+
+/// A query and where its answer goes: which topic of the request, which of its partitions.
+struct Placed {
+    at: usize,
+    place: usize,
+    query: OffsetQuery,
 }
 
 struct Found {
@@ -43,22 +52,26 @@ struct Found {
 /// # Errors
 /// Where the bytes are not the request.
 pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
-    let asked = read(&mut request.reader(body), request.version)?;
+    let mut asked = read(&mut request.reader(body), request.version)?;
+    mark_repeated(&mut asked);
+    asked.retain(|topic| !topic.partitions.is_empty());
     let mut found: Vec<Found> = Vec::with_capacity(asked.len());
-    let mut by_owner: HashMap<ShardId, Vec<((usize, usize), OffsetQuery)>> = HashMap::new();
+    let mut by_owner: HashMap<ShardId, Vec<Placed>> = HashMap::new();
     let catalog = shard.catalog();
     for (at, topic) in asked.into_iter().enumerate() {
         let known = catalog.topic(&topic.name);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for (place, query) in topic.partitions.iter().enumerate() {
-            let error = refusal(query.timestamp, request.version);
             let known = known.filter(|known| known.log_id(query.index).is_some());
-            let error = if known.is_none() { ErrorCode::UnknownTopicOrPartition } else { error };
+            let error = match refusal(query, request.version) {
+                ErrorCode::None if known.is_none() => ErrorCode::UnknownTopicOrPartition,
+                error => error,
+            };
             partitions.push((query.index, nothing(error)));
             if let (Some(known), ErrorCode::None) = (known, error) {
                 let key = PartitionKey { topic: known.id, partition: query.index };
                 let (timestamp, leader_epoch) = (query.timestamp, query.leader_epoch);
-                let item = ((at, place), OffsetQuery { key, timestamp, leader_epoch });
+                let item = Placed { at, place, query: OffsetQuery { key, timestamp, leader_epoch } };
                 by_owner.entry(shard.owner(key)).or_default().push(item);
             }
         }
@@ -70,13 +83,14 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
 
 async fn look_up<D: Disk>(
     shard: &Rc<Shard<D>>,
-    by_owner: HashMap<ShardId, Vec<((usize, usize), OffsetQuery)>>,
+    by_owner: HashMap<ShardId, Vec<Placed>>,
     found: &mut [Found],
 ) {
     let asked: Vec<_> = by_owner
         .into_iter()
         .map(|(owner, items)| {
-            let (places, queries): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+            let (places, queries): (Vec<_>, Vec<_>) =
+                items.into_iter().map(|item| ((item.at, item.place), item.query)).unzip();
             (places, shard.ask(owner, Ask::Offsets(queries)))
         })
         .collect();
@@ -112,13 +126,48 @@ fn read_query(reader: &mut Reader, version: i16) -> Result<Query, WireError> {
     let leader_epoch = if version >= 4 { reader.i32("the leader epoch")? } else { -1 };
     let timestamp = reader.i64("the timestamp")?;
     reader.skip_tagged("the partition")?;
-    Ok(Query { index, leader_epoch, timestamp })
+    Ok(Query { index, leader_epoch, timestamp, is_repeated: false })
 }
 
-/// Kafka answers a special timestamp that the version does not know with UNSUPPORTED_VERSION.
-fn refusal(timestamp: i64, version: i16) -> ErrorCode {
-    let known = timestamp >= 0 || NAMED.iter().any(|(named, from)| *named == timestamp && version >= *from);
-    if known { ErrorCode::None } else { ErrorCode::UnsupportedVersion }
+/// A partition that the request names more than once gets one answer: that this is no way to ask.
+///
+/// Source: apache/kafka `ListOffsetsRequest.duplicatePartitions`.
+fn mark_repeated(asked: &mut [Asked]) {
+    let mut names = HashMap::with_capacity(asked.len());
+    let topics: Vec<usize> = asked
+        .iter()
+        .map(|topic| {
+            let next = names.len();
+            *names.entry(topic.name.as_str()).or_insert(next)
+        })
+        .collect();
+    let mut places = HashMap::new();
+    let mut repeated = Vec::new();
+    for (at, topic) in asked.iter_mut().enumerate() {
+        let mut place = 0;
+        topic.partitions.retain(|query| match places.entry((topics[at], query.index)) {
+            Entry::Vacant(free) => {
+                free.insert((at, place));
+                place += 1;
+                true
+            }
+            Entry::Occupied(taken) => {
+                repeated.push(*taken.get());
+                false
+            }
+        });
+    }
+    repeated.into_iter().for_each(|(topic, place)| asked[topic].partitions[place].is_repeated = true);
+}
+
+/// What is wrong with a query, whatever the partition: named twice, or a special timestamp that its version does not know.
+fn refusal(query: &Query, version: i16) -> ErrorCode {
+    let is_known = |timestamp| NAMED.iter().any(|(named, from)| *named == timestamp && version >= *from);
+    match query.timestamp {
+        _ if query.is_repeated => ErrorCode::InvalidRequest,
+        negative if negative < 0 && !is_known(negative) => ErrorCode::UnsupportedVersion,
+        _ => ErrorCode::None,
+    }
 }
 
 fn nothing(error: ErrorCode) -> FoundOffset {

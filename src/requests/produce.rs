@@ -37,11 +37,13 @@ enum Slot {
 /// # Errors
 /// Where the bytes are not the request.
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
-    let produce = ProduceRequest::read(body, request.version)?;
+    let mut produce = ProduceRequest::read(body, request.version)?;
     let (version, correlation_id) = (request.version, request.correlation_id);
-    if let Some(error) = refuse_whole(&produce) {
+    produce.topics.retain(|topic| !topic.partitions.is_empty());
+    if is_transactional(&produce) {
         let is_silent = produce.acks == 0;
-        return Ok(Begun::Now(finish(&answer_all(produce, error), version, correlation_id, is_silent)));
+        let refused = answer_all(produce, ErrorCode::TransactionalIdAuthorizationFailed);
+        return Ok(Begun::Now(finish(&refused, version, correlation_id, is_silent)));
     }
     let (acks, topics) = (produce.acks, produce.topics);
     let mut asks: Vec<(ShardId, Vec<ProduceItem>)> = Vec::with_capacity(1);
@@ -73,15 +75,12 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
     })))
 }
 
-/// Errors of the request as a whole (rows 1 and 2 of the order of checks).
-fn refuse_whole(produce: &ProduceRequest) -> Option<ErrorCode> {
-    if !(-1..=1).contains(&produce.acks) {
-        return Some(ErrorCode::InvalidRequiredAcks);
-    }
-    let records = produce.topics.iter().flat_map(|topic| &topic.partitions).filter_map(|one| one.records.as_ref());
-    let is_transactional =
-        |batch: &Bytes| BatchHeader::read(batch).is_ok_and(|header| header.attributes.is_transactional() && header.is_idempotent());
-    records.into_iter().any(is_transactional).then_some(ErrorCode::TransactionalIdAuthorizationFailed)
+/// Whether the request as a whole is refused because one of its batches belongs to a transaction.
+fn is_transactional(produce: &ProduceRequest) -> bool {
+    let mut records = produce.topics.iter().flat_map(|topic| &topic.partitions).filter_map(|one| one.records.as_ref());
+    records.any(|batch| {
+        BatchHeader::read(batch).is_ok_and(|header| header.attributes.is_transactional() && header.is_idempotent())
+    })
 }
 
 fn answer_all(produce: ProduceRequest, error: ErrorCode) -> ProduceResponse {
@@ -116,8 +115,10 @@ async fn place<D: Disk>(
         Ok(framed) => framed,
         Err(reason) => return Slot::Settled(refused(index, reason)),
     };
-    if acks == -1 && topic.settings.min_insync_replicas > 1 {
-        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::NotEnoughReplicas));
+    // After what is wrong with the partition and its records, as in Kafka. `min.insync.replicas` is not asked: Kafka
+    // takes at most the replicas that there are, and that is one.
+    if !(-1..=1).contains(&acks) {
+        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidRequiredAcks));
     }
     let checked = check(shard, topic, framed).await;
     let key = PartitionKey { topic: topic.id, partition: index };
@@ -192,16 +193,19 @@ async fn gather(slots: Vec<(TopicRef, Vec<Slot>)>, asked: Vec<(ShardId, LocalFut
             )
         }
     };
-    let topics = slots.into_iter().map(|(topic, slots)| TopicAppended {
-        topic,
-        partitions: slots.into_iter().map(answer_of).collect(),
-    });
+    let topics = slots
+        .into_iter()
+        .map(|(topic, slots)| TopicAppended { topic, partitions: slots.into_iter().map(answer_of).collect() });
     ProduceResponse { topics: topics.collect(), throttle_ms: 0 }
 }
 
 fn appended(index: i32, produced: &Produced) -> PartitionAppended {
-    let mut answer =
-        PartitionAppended::appended(index, produced.base_offset, produced.log_append_time_ms, produced.log_start_offset);
+    let mut answer = PartitionAppended::appended(
+        index,
+        produced.base_offset,
+        produced.log_append_time_ms,
+        produced.log_start_offset,
+    );
     answer.error = produced.error;
     if let Some(reason) = &produced.detail {
         answer.record_errors.clone_from(&reason.record_errors);

@@ -25,14 +25,25 @@ pub(crate) fn encode(request: &Request, version: i16, body: &impl Body) -> Bytes
     let flexible = request.api.is_flexible(version);
     let mut counted = Counted::default();
     body.write(&mut Writer::new(&mut counted, flexible), version);
-    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + 4 + 1 + counted.0);
+    let mut frame = open(request, version, counted.0);
+    body.write(&mut Writer::new(&mut frame, flexible), version);
+    close(frame)
+}
+
+/// A frame with its header, and room for a body of so many bytes.
+pub(crate) fn open(request: &Request, version: i16, body_bytes: usize) -> BytesMut {
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + 4 + 1 + body_bytes);
     frame.put_i32(0);
     frame.put_i32(request.correlation_id);
-    // A client must read this answer before it knows what the broker speaks, so its header stays the oldest.
-    if flexible && request.api != Api::ApiVersions {
+    // A client must read the answer to ApiVersions before it knows what the broker speaks: its header stays the oldest.
+    if request.api.is_flexible(version) && request.api != Api::ApiVersions {
         frame.put_u8(0);
     }
-    body.write(&mut Writer::new(&mut frame, flexible), version);
+    frame
+}
+
+/// The frame as it goes out: its length in front.
+pub(crate) fn close(mut frame: BytesMut) -> Bytes {
     set_prefix(&mut frame);
     frame.freeze()
 }

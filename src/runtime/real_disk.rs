@@ -102,12 +102,16 @@ impl Disk for RealDisk {
     }
 }
 
+/// What makes a write of [`Access::DirectSync`] durable when it returns. The feature `planted` leaves it out on purpose,
+/// so that `scripts/flush-count` can show that it notices.
+const SYNCHRONOUS: OFlag = if cfg!(feature = "planted") { OFlag::empty() } else { OFlag::O_DSYNC };
+
 /// Opens with `O_DIRECT | O_DSYNC`, or without the first where the file system has no direct writes.
 fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
-    let direct = options.custom_flags((OFlag::O_DIRECT | OFlag::O_DSYNC).bits()).open(path);
+    let direct = options.custom_flags(OFlag::O_DIRECT.union(SYNCHRONOUS).bits()).open(path);
     match direct {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Ok((options.custom_flags(OFlag::O_DSYNC.bits()).open(path)?, false))
+            Ok((options.custom_flags(SYNCHRONOUS.bits()).open(path)?, false))
         }
         other => Ok((other?, true)),
     }
@@ -205,7 +209,7 @@ impl RealFile {
             return Ok(Rc::clone(ring));
         }
         let mut options = glommio::io::OpenOptions::new();
-        options.read(true).write(true).custom_flags(OFlag::O_DSYNC.bits());
+        options.read(true).write(true).custom_flags(SYNCHRONOUS.bits());
         let opened = Rc::new(options.dma_open(self.again()).await.map_err(plain_error)?);
         Ok(Rc::clone(self.ring_blocks.borrow_mut().get_or_insert(opened)))
     }

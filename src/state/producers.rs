@@ -242,7 +242,7 @@ impl Producers {
     /// Remembers a batch of the log again, without checks; one that the table already holds changes nothing.
     pub fn replay(&mut self, batch: &BatchIdentity, appended: &Appended) {
         if batch.producer_id.0 >= 0 && !self.holds(batch, appended.base_offset) {
-            self.slot(batch.producer_id, batch.epoch, 0).remember(batch, appended);
+            self.slot(batch.producer_id, batch.epoch, tick_of(appended.append_ms)).remember(batch, appended);
         }
     }
 
@@ -262,7 +262,8 @@ impl Producers {
 
     /// Takes over a producer from a checkpoint.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
-        self.slots.insert(id, Slot { state, last_use: 0, changed: false });
+        let last_use = tick_of(state.last_append_ms);
+        self.slots.insert(id, Slot { state, last_use, changed: false });
     }
 
     /// Forgets a producer, for a checkpoint that says so.
@@ -309,20 +310,16 @@ impl Producers {
         self.forget_all(&idle)
     }
 
-    /// Forgets up to `count` producers, those used longest ago, none with an open transaction; returns how many.
-    pub fn evict(&mut self, count: usize) -> usize {
-        let mut idle: Vec<_> = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.state.txn_first_offset.is_none())
-            .map(|(id, slot)| (slot.last_use, *id))
-            .collect();
-        if count < idle.len() {
-            idle.select_nth_unstable(count);
-            idle.truncate(count);
-        }
-        let idle: Vec<_> = idle.into_iter().map(|(_, id)| id).collect();
-        self.forget_all(&idle)
+    /// When each producer that may be forgotten was used last (those with an open transaction may not).
+    pub fn uses(&self) -> impl Iterator<Item = u64> {
+        self.slots.values().filter(|slot| slot.state.txn_first_offset.is_none()).map(|slot| slot.last_use)
+    }
+
+    /// Forgets the producers that were used last at `tick` or before, none with an open transaction; returns how many.
+    pub fn evict_used_until(&mut self, tick: u64) -> usize {
+        let is_old = |slot: &Slot| slot.state.txn_first_offset.is_none() && slot.last_use <= tick;
+        let old: Vec<_> = self.slots.iter().filter(|(_, slot)| is_old(slot)).map(|(id, _)| *id).collect();
+        self.forget_all(&old)
     }
 
     /// Takes what changed since it was last taken, ordered by producer id.
@@ -387,6 +384,11 @@ impl Producers {
         }
         ids.len()
     }
+}
+
+/// Ticks of a shard go on from the time of its start, so that what is older sorts before.
+fn tick_of(append_ms: i64) -> u64 {
+    u64::try_from(append_ms).unwrap_or(0)
 }
 
 /// Hashes with a seed that is given, so that the same seed gives the same run.

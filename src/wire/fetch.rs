@@ -22,6 +22,7 @@ pub const VERSION_MAX: i16 = 18;
 
 const FLEXIBLE_FROM: i16 = 12;
 const TOPIC_IDS_FROM: i16 = 13;
+const ENDPOINTS_FROM: i16 = 16;
 
 /// A request for records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +185,19 @@ pub struct FetchResponse {
     pub session_id: i32,
     /// Topics in the order of the request.
     pub topics: Vec<FetchedTopic>,
+    /// Where the leader is that the partitions name.
+    pub leader: Option<NodeEndpoint>,
+}
+
+/// Where a broker listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEndpoint {
+    /// Node id.
+    pub id: i32,
+    /// Host name or address.
+    pub host: String,
+    /// Port.
+    pub port: i32,
 }
 
 /// What one topic has.
@@ -321,8 +335,24 @@ impl FetchResponse {
             topic.partitions.iter().for_each(|partition| write_partition(&mut out, partition, version));
             out.no_tagged();
         }
-        out.no_tagged();
+        match &self.leader {
+            Some(leader) if version >= ENDPOINTS_FROM => {
+                out.varint(1);
+                out.tagged(0, |out| write_endpoint(out, leader));
+            }
+            _ => out.no_tagged(),
+        }
     }
+}
+
+/// A list of one broker, without a rack.
+fn write_endpoint(out: &mut Writer<'_, impl Sink>, node: &NodeEndpoint) {
+    out.count(Some(1));
+    out.i32(node.id);
+    out.nullable_text(Some(&node.host));
+    out.i32(node.port);
+    out.nullable_text(None);
+    out.no_tagged();
 }
 
 fn write_partition(out: &mut Writer<'_, impl Sink>, partition: &FetchedPartition, version: i16) {

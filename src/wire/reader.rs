@@ -22,6 +22,16 @@ pub enum WireError {
         /// Bytes that remain.
         remaining: usize,
     },
+    /// More elements than one request may have.
+    #[error("{field} has {count} elements; at most {max} are read")]
+    TooMany {
+        /// The field.
+        field: &'static str,
+        /// Elements as given.
+        count: usize,
+        /// Elements that are allowed.
+        max: usize,
+    },
     /// A number of variable length that never ends.
     #[error("{0} holds a number that does not end")]
     Varint(&'static str),
@@ -49,13 +59,20 @@ pub enum WireError {
 pub struct Reader {
     bytes: Bytes,
     flexible: bool,
+    count_max: usize,
 }
 
 impl Reader {
     /// Starts at the first byte; `flexible` says how lengths are written and that tagged fields follow.
     #[must_use]
     pub fn new(bytes: Bytes, flexible: bool) -> Self {
-        Self { bytes, flexible }
+        Self { bytes, flexible, count_max: usize::MAX }
+    }
+
+    /// Refuses arrays of more than `count_max` elements, for requests whose work per element is not small.
+    #[must_use]
+    pub fn with_count_max(self, count_max: usize) -> Self {
+        Self { count_max, ..self }
     }
 
     /// The bytes that were not taken yet.
@@ -163,7 +180,7 @@ impl Reader {
     /// Takes the count of an array that may be null, for elements of at least `bytes_min` bytes each.
     ///
     /// # Errors
-    /// `Length` where the rest of the frame cannot hold that many.
+    /// `Length` where the rest of the frame cannot hold that many, `TooMany` beyond [`Reader::with_count_max`].
     pub fn nullable_count(&mut self, field: &'static str, bytes_min: usize) -> Result<Option<usize>, WireError> {
         let length = if self.flexible { self.compact_length(field)? } else { i64::from(self.i32(field)?) };
         let remaining = self.remaining();
@@ -172,8 +189,13 @@ impl Reader {
             return Ok(None);
         }
         let count = usize::try_from(length).map_err(|_| error)?;
-        let fits = count.checked_mul(bytes_min).is_some_and(|needed| needed <= remaining);
-        if fits { Ok(Some(count)) } else { Err(error) }
+        if count.checked_mul(bytes_min).is_none_or(|needed| needed > remaining) {
+            return Err(error);
+        }
+        if count > self.count_max {
+            return Err(WireError::TooMany { field, count, max: self.count_max });
+        }
+        Ok(Some(count))
     }
 
     /// Takes an array: reads `count` elements of at least `bytes_min` bytes each.

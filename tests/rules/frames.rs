@@ -5,7 +5,7 @@ use corelane::ids::{Offset, ProducerId, TopicId};
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::fetch::{
-    self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, RecordPart,
+    self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint, RecordPart,
 };
 use corelane::wire::frame::read_request_header;
 use corelane::wire::produce::{self, PartitionAppended, ProduceRequest, ProduceResponse, RecordFault, TopicAppended};
@@ -253,6 +253,7 @@ fn fetch_responses_of_every_version_are_understood() {
             error: ErrorCode::None,
             session_id: 14,
             topics: vec![FetchedTopic { topic: topic(version >= 13), partitions: vec![full, failed] }],
+            leader: Some(NodeEndpoint { id: 1, host: "broker.example".into(), port: 9092 }),
         };
         let frame = ours.encode(version, 5);
         assert_eq!((frame.capacity(), frame.len()), (ours.encoded_size(version), ours.encoded_size(version)));
@@ -260,6 +261,9 @@ fn fetch_responses_of_every_version_are_understood() {
         assert_eq!((theirs.throttle_time_ms, theirs.session_id), (13, if version >= 7 { 14 } else { 0 }));
         let topic = &theirs.responses[0];
         assert_eq!((&topic.topic, topic.topic_id), (&name(version >= 13), uuid(version >= 13)));
+        let endpoints: Vec<_> =
+            theirs.node_endpoints.iter().map(|one| (one.node_id.0, &one.host[..], one.port)).collect();
+        assert_eq!(endpoints, if version >= 16 { vec![(1, "broker.example", 9092)] } else { vec![] });
         let [full, failed] = &topic.partitions[..] else { panic!("two partitions") };
         assert_eq!((full.high_watermark, full.last_stable_offset), (50, 40));
         assert_eq!(full.log_start_offset, if version >= 5 { 30 } else { -1 });

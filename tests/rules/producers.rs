@@ -184,9 +184,10 @@ fn the_least_recently_used_is_evicted_first() {
         );
     }
     producers.touch(ProducerId(3), 9);
-    assert_eq!(producers.evict(1), 1);
+    assert!(producers.uses().all(|tick| tick > 2));
+    assert_eq!(producers.evict_used_until(4), 1);
     assert!(producers.get(ProducerId(4)).is_none(), "the oldest that may go");
-    assert_eq!(producers.evict(10), 2);
+    assert_eq!(producers.evict_used_until(10), 2);
     assert_eq!(producers.len(), 1, "the open transaction stays");
 }
 
@@ -199,6 +200,9 @@ fn what_changed_is_taken_once_and_may_be_given_back() {
     assert_eq!(changes.len(), 1);
     assert_eq!(changes[0].state.as_ref(), partition.producers.get(P));
     assert!(partition.producers.take_changed().is_empty());
+    partition.accept(batch(0, 2, 1));
+    let changes = partition.producers.take_changed();
+    assert_eq!(changes.len(), 1, "changed again");
     partition.producers.mark_changed(changes.iter().map(|change| change.producer_id));
     partition.producers.forget(P);
     let changes = partition.producers.take_changed();

@@ -169,6 +169,18 @@ fn payloads_that_cannot_be_read_are_refused() {
     }
 }
 
+/// The last bytes of a record may be a header's, or nothing at all.
+#[test]
+fn every_cut_of_records_with_headers_is_noticed() {
+    let headers = [("a", None), ("b", Some(&b"value"[..]))];
+    let record = Record { timestamp: NOW_MS, key: Some(b"key"), value: None, headers: &headers };
+    let good = payload_of(&BatchBuilder::new().record(record).record(record).build());
+    check(with_payload(2, 0, &good)).unwrap();
+    for cut in 0..good.len() {
+        assert_eq!(refused(with_payload(2, 0, &good[..cut])).0, ErrorCode::InvalidRecord, "cut at byte {cut}");
+    }
+}
+
 /// Each field of a record is given a value that makes no sense.
 #[test]
 fn records_that_make_no_sense_are_refused() {

@@ -25,11 +25,13 @@ fn broker(groups: usize, size: usize, reply: impl Fn(i32) -> Reply + Send + 'sta
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_nodelay(true).unwrap();
         for _ in 0..groups {
-            let correlations = (0..size).map(|_| read_request(&mut stream)).collect::<Vec<_>>();
+            // The client may have given up, as some tests want: then this ends too.
+            let Some(correlations) = (0..size).map(|_| read_request(&mut stream)).collect::<Option<Vec<_>>>() else {
+                return;
+            };
             for correlation in correlations {
-                let bytes = answer(reply(correlation));
-                if stream.write_all(&bytes).is_err() {
-                    return; // the client gave up, as some tests want
+                if stream.write_all(&answer(reply(correlation))).is_err() {
+                    return;
                 }
             }
         }
@@ -37,12 +39,13 @@ fn broker(groups: usize, size: usize, reply: impl Fn(i32) -> Reply + Send + 'sta
     (address, std::thread::spawn(serve))
 }
 
-fn read_request(stream: &mut TcpStream) -> i32 {
+/// The correlation id of the next request; none at the end of the connection.
+fn read_request(stream: &mut TcpStream) -> Option<i32> {
     let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
+    stream.read_exact(&mut length).ok()?;
     let mut body = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
-    stream.read_exact(&mut body).unwrap();
-    Take(&body[4..]).i32().unwrap()
+    stream.read_exact(&mut body).ok()?;
+    Take(&body[4..]).i32().ok()
 }
 
 fn answer(reply: Reply) -> Vec<u8> {
@@ -69,6 +72,7 @@ fn plan(requests: u64, in_flight: usize, interval: Option<Duration>) -> Plan {
         start,
         measure_from: start,
         end: Duration::MAX,
+        overtime: Duration::ZERO,
         requests,
         interval,
         phase: Duration::ZERO,
@@ -120,6 +124,26 @@ fn a_stall_counts_against_the_requests_behind_it() {
         // Only those that were on their way felt it as the time between sent and answered.
         assert!(above(&tally.service) <= 40, "{} slow with {in_flight} in flight", above(&tally.service));
         assert_eq!(tally.requests, 150);
+    }
+}
+
+#[test]
+fn what_was_never_sent_counts_with_its_wait() {
+    for in_flight in [1, 4] {
+        let (address, _broker) = broker(20, 1, |correlation| {
+            if correlation == 0 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            well(correlation)
+        });
+        // Twenty requests fall due while the broker sleeps, and the run is over when it wakes.
+        let mut plan = plan(u64::MAX, in_flight, Some(Duration::from_millis(1)));
+        plan.end = plan.start + Duration::from_millis(20);
+        plan.overtime = Duration::ZERO;
+        let tally = drive(address, plan).unwrap();
+        assert_eq!(tally.requests + tally.unsent, 20, "{} unsent", tally.unsent);
+        assert!(tally.unsent >= 10, "{} unsent", tally.unsent);
+        assert_eq!(tally.latency.count_between(nanoseconds(Duration::from_millis(70)), u64::MAX / 2), 20);
     }
 }
 

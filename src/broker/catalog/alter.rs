@@ -10,10 +10,19 @@ use super::{CatalogRecord, Topic, names};
 use crate::config::{self, Operation};
 use crate::wire::error_code::ErrorCode;
 
+/// Resources that one request may change; as many as records in one request of Kafka.
+const RESOURCES_MAX: usize = 10_000;
+
 /// Resource type of a topic.
 pub const TOPIC: i8 = 2;
 /// Resource type of a broker; its name is the node id, or empty for all brokers.
 pub const BROKER: i8 = 4;
+/// Resource type of a broker's log levels.
+pub const LOGGER: i8 = 8;
+/// Resource type of what clients report.
+pub const CLIENT_METRICS: i8 = 16;
+/// Resource type of a consumer group.
+pub const GROUP: i8 = 32;
 
 /// One setting of an [`Alteration`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +52,10 @@ pub(super) fn alter(draft: &mut Draft, resources: &[Alteration]) -> Vec<ItemResu
     for resource in resources {
         *times.entry((resource.resource_type, &*resource.resource_name)).or_insert(0) += 1;
     }
+    if times.len() > RESOURCES_MAX {
+        let message = "Unable to perform excessively large batch operation.";
+        return resources.iter().map(|_| Refusal::new(ErrorCode::PolicyViolation, message).into()).collect();
+    }
     let once = |resource: &Alteration| times[&(resource.resource_type, &*resource.resource_name)] == 1;
     resources.iter().map(|resource| alter_one(draft, resource, once(resource)).into()).collect()
 }
@@ -55,7 +68,18 @@ fn alter_one(draft: &mut Draft, resource: &Alteration, once: bool) -> Result<Out
     match resource.resource_type {
         TOPIC => alter_topic(draft, resource),
         BROKER => alter_broker(draft, resource),
-        other => Err(Refusal::new(ErrorCode::InvalidRequest, format!("Unknown resource type {other}"))),
+        other => Err(Refusal::new(ErrorCode::InvalidRequest, unknown_type(other))),
+    }
+}
+
+/// Why settings of a resource type are not served.
+#[must_use]
+pub fn unknown_type(resource_type: i8) -> String {
+    match resource_type {
+        LOGGER => "Levels of loggers (BROKER_LOGGER) are not served by this broker; its setting corelane.log says what is logged".to_owned(),
+        CLIENT_METRICS => "Client metrics (CLIENT_METRICS) are not served by this broker".to_owned(),
+        GROUP => "Settings of groups (GROUP) are not served by this broker".to_owned(),
+        other => format!("Unknown resource type {other}"),
     }
 }
 

@@ -32,9 +32,12 @@ pub struct NewTopic {
     pub configs: Vec<(String, Option<String>)>,
 }
 
-/// Makes topics; one result per item.
+/// Makes topics; one result per item. More topics than partitions are allowed need no look at each.
 pub(super) fn create(draft: &mut Draft, topics: &[NewTopic], mut new_id: impl FnMut() -> TopicId) -> Vec<ItemResult> {
     let counts = count_names(topics);
+    if counts.len() > PER_REQUEST_MAX {
+        return topics.iter().map(|_| too_many_partitions().into()).collect();
+    }
     let checked: Vec<Result<Plan, Refusal>> =
         topics.iter().map(|topic| check(&draft.catalog, topic, counts[&*topic.name])).collect();
     if let Err(refusal) = check_request_size(&checked) {
@@ -132,14 +135,18 @@ fn check_partitions(catalog: &Catalog, topic: &NewTopic) -> Result<usize, Refusa
         let message = "Number of partitions was set to an invalid non-positive value.";
         return Err(Refusal::new(ErrorCode::InvalidPartitions, message));
     }
-    if topic.replication_factor > 1 {
-        return Err(too_many_replicas(topic.replication_factor));
+    let replicas = match topic.replication_factor {
+        -1 => catalog.config().default_replication_factor,
+        asked => i32::from(asked),
+    };
+    if replicas > 1 {
+        return Err(too_many_replicas(replicas));
     }
     let asked = if topic.partitions == -1 { catalog.config().num_partitions } else { topic.partitions };
     Ok(usize::try_from(asked).unwrap_or(1))
 }
 
-fn too_many_replicas(asked: i16) -> Refusal {
+fn too_many_replicas(asked: i32) -> Refusal {
     let message = format!(
         "Unable to replicate the partition {asked} time(s): The target replication factor of {asked} cannot be reached \
          because only 1 broker(s) are registered or some brokers have all their log directories cordoned."
@@ -192,13 +199,17 @@ fn check_request_size(checked: &[Result<Plan, Refusal>]) -> Result<(), Refusal> 
     let plans = || checked.iter().flatten();
     let partitions: usize = plans().map(|plan| plan.partitions).sum();
     if partitions > PER_REQUEST_MAX {
-        return Err(Refusal::new(ErrorCode::PolicyViolation, "Excessively large number of partitions per request."));
+        return Err(too_many_partitions());
     }
     let records: usize = plans().map(|plan| 1 + plan.overrides.len() + plan.partitions).sum();
     if records > PER_REQUEST_MAX {
         return Err(Refusal::new(ErrorCode::PolicyViolation, "Unable to perform excessively large batch operation."));
     }
     Ok(())
+}
+
+fn too_many_partitions() -> Refusal {
+    Refusal::new(ErrorCode::PolicyViolation, "Excessively large number of partitions per request.")
 }
 
 fn make(draft: &mut Draft, plan: Plan, new_id: &mut impl FnMut() -> TopicId) -> Result<Arc<Topic>, Refusal> {

@@ -14,17 +14,7 @@ const INTERNAL_SEGMENT_BYTES: &str = "104857600";
 /// settings) is passed over, so that one value cannot keep the broker from starting.
 #[must_use]
 pub fn in_force(config: &Config, overrides: &Overrides) -> TopicSettings {
-    if let Ok(settings) = topic::resolve(config, overrides) {
-        return settings;
-    }
-    let mut accepted = Overrides::new();
-    for (name, value) in overrides {
-        accepted.insert(name.clone(), value.clone());
-        if topic::resolve(config, &accepted).is_err() {
-            accepted.remove(name);
-        }
-    }
-    topic::resolve(config, &accepted).unwrap_or_else(|_| config.topic_defaults.clone())
+    topic::settle(config, overrides)
 }
 
 /// Partitions and settings of one of the broker's own topics that a client asks for before it is needed.

@@ -1,0 +1,9 @@
+//! The running broker from outside: the real binary, real files, kill -9, unmodified clients and hostile ones.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_methods, reason = "no simulator turns the hands here")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+mod harness;
+mod kill;
+mod window;
