@@ -209,7 +209,9 @@ impl<D: Disk> Partition<D> {
             return Err(ErrorCode::RecordListTooLarge);
         }
         let identity = identity_of(batch);
-        match self.producers.borrow().check(&identity).map_err(code_of)? {
+        // On a line of its own: in the head of the match the borrow would last to its end.
+        let verdict = self.producers.borrow().check(&identity).map_err(code_of)?;
+        match verdict {
             Verdict::Append => {}
             Verdict::Duplicate(original) => {
                 self.producers.borrow_mut().touch(identity.producer_id, context.tick);
