@@ -29,13 +29,7 @@ pub struct Start {
 impl Start {
     /// On a port of the kernel's choice, two cores.
     pub fn on(folder: &Folder) -> Self {
-        Self {
-            data: folder.data(),
-            errors: folder.path().join("stderr"),
-            cores: 2,
-            port: 0,
-            settings: Vec::new(),
-        }
+        Self { data: folder.data(), errors: folder.path().join("stderr"), cores: 2, port: 0, settings: Vec::new() }
     }
 
     /// On a port that stays the same however often it is started.

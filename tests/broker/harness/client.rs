@@ -120,9 +120,9 @@ impl Client {
     }
 
     pub fn create_topic(&mut self, topic: &str, partitions: i32, configs: &[(&str, &str)]) {
-        let configs = configs.iter().map(|(name, value)| {
-            CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value)))
-        });
+        let configs = configs
+            .iter()
+            .map(|(name, value)| CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value))));
         let topic = CreatableTopic::default()
             .with_name(name(topic))
             .with_num_partitions(partitions)
