@@ -153,7 +153,10 @@ impl<D: Disk> Shard<D> {
                     let disk = self.disk.clone();
                     host::spawn(Queue::Background, async move {
                         if let Err(error) = disk.remove_dir_all(&retired).await {
-                            tracing::warn!("{}: cannot be removed now, the next start tries again: {error}", retired.display());
+                            tracing::warn!(
+                                "{}: cannot be removed now, the next start tries again: {error}",
+                                retired.display()
+                            );
                         }
                     });
                 }

@@ -29,6 +29,8 @@ pub struct Checkpointer {
     names: RefCell<Vec<Named>>,
     next_seq: Cell<u64>,
     newest: Cell<u64>,
+    /// An attempt failed after changes had been taken for it: only a full one says everything again.
+    must_be_full: Cell<bool>,
     turns: Turns,
 }
 
@@ -37,7 +39,14 @@ impl Checkpointer {
     #[must_use]
     pub fn new(folder: PathBuf, names: Vec<Named>, next_seq: u64) -> Self {
         let newest = names.last().map_or(0, |named| named.seq);
-        Self { folder, names: RefCell::new(names), next_seq: Cell::new(next_seq), newest: Cell::new(newest), turns: Turns::default() }
+        Self {
+            folder,
+            names: RefCell::new(names),
+            next_seq: Cell::new(next_seq),
+            newest: Cell::new(newest),
+            must_be_full: Cell::default(),
+            turns: Turns::default(),
+        }
     }
 }
 
@@ -69,7 +78,8 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn checkpoint(self: &Rc<Self>, full: bool, pause: Duration) -> io::Result<()> {
         let Some(checkpointer) = self.checkpointer.get() else { return Ok(()) };
         let _turn = checkpointer.turns.mine().await;
-        let is_full = full || chain::wants_full(&checkpointer.names.borrow());
+        let is_full = full || checkpointer.must_be_full.get() || chain::wants_full(&checkpointer.names.borrow());
+        checkpointer.must_be_full.set(true);
         // Everything of these groups was staged before this moment, so the flushes below cover it.
         let covered = self.log().last_closed_sequence();
         let failed_before = self.all_partitions().iter().any(|partition| partition.is_failed());
@@ -95,6 +105,7 @@ impl<D: Disk> Shard<D> {
         let oldest_needed_file =
             if failed_before { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
         self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
+        checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
         if is_full && self.is_serving() {
             self.forget_old_checkpoints(checkpointer).await;
@@ -123,7 +134,7 @@ impl<D: Disk> Shard<D> {
             previous: checkpointer.newest.get(),
             oldest_needed_file,
         };
-        let removed = std::mem::take(&mut *self.removed.borrow_mut());
+        let removed = self.removed.borrow().clone();
         let mut checkpoint = Checkpoint { header, partitions: Vec::new(), producers: Vec::new() };
         if !is_full {
             checkpoint.partitions.extend(removed.iter().map(|log_id| removed_entry(*log_id)));
@@ -134,6 +145,8 @@ impl<D: Disk> Shard<D> {
         }
         checkpointer.next_seq.set(seq + 1);
         let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
+        // Only now: a checkpoint that failed has told nobody of them.
+        self.removed.borrow_mut().retain(|log_id| !removed.contains(log_id));
         checkpointer.newest.set(seq);
         checkpointer.names.borrow_mut().push(named);
         Ok(())

@@ -171,10 +171,7 @@ impl<D: Disk> Partition<D> {
     /// Refuses new batches from now on, and tells those who wait.
     pub fn fail(&self, why: &std::io::Error) {
         if !self.is_failed.replace(true) {
-            tracing::error!(
-                "{}: a write failed, the partition takes no new records until a restart: {why}",
-                self.name
-            );
+            tracing::error!("{}: a write failed, the partition takes no new records until a restart: {why}", self.name);
         }
         self.written.wake_all();
         self.high_watermark.wake_all();
@@ -209,7 +206,9 @@ impl<D: Disk> Partition<D> {
             return Err(ErrorCode::RecordListTooLarge);
         }
         let identity = identity_of(batch);
-        match self.producers.borrow().check(&identity).map_err(code_of)? {
+        // On a line of its own: in the head of the match the borrow would live as long as the match.
+        let verdict = self.producers.borrow().check(&identity).map_err(code_of)?;
+        match verdict {
             Verdict::Append => {}
             Verdict::Duplicate(original) => {
                 self.producers.borrow_mut().touch(identity.producer_id, context.tick);
@@ -255,8 +254,7 @@ impl<D: Disk> Partition<D> {
         log.stage(stored.clone());
         let end = log.end();
         drop(log);
-        let appended =
-            Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
+        let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
         if self.first_of_epoch.get().is_none() {

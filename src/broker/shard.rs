@@ -27,11 +27,11 @@ use crate::config::Config;
 use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
+use crate::runtime::accepted::Accepted;
 use crate::runtime::clock;
 use crate::runtime::disk::{Disk, Space};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
-use crate::runtime::accepted::Accepted;
 use crate::runtime::replies::Replies;
 use crate::runtime::signal::{Bell, Receiver, Sender, once};
 use crate::wire::error_code::ErrorCode;
@@ -398,11 +398,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Empties the lane until every sender is gone.
-    pub async fn receive(
-        self: Rc<Self>,
-        mut lane: LaneReceiver<Message>,
-        on_connection: impl Fn(Accepted),
-    ) {
+    pub async fn receive(self: Rc<Self>, mut lane: LaneReceiver<Message>, on_connection: impl Fn(Accepted)) {
         let mut batch = Vec::with_capacity(LANE_BATCH);
         while lane.next_batch(LANE_BATCH, &mut batch).await {
             for message in batch.drain(..) {
@@ -554,7 +550,10 @@ impl<D: Disk> Shard<D> {
                 evicted
             })
             .sum();
-        tracing::warn!("{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here", self.id);
+        tracing::warn!(
+            "{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here",
+            self.id
+        );
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.

@@ -431,7 +431,11 @@ impl<D: Disk> CommitLog<D> {
         let place = self.place(bytes as u64, group.sequence).await?;
         let inline = shared.pace.borrow().is_inline(bytes, group.urgent);
         let started = clock::monotonic();
-        if inline { write_inline(&place, group, bytes, scratch)? } else { write_by_ring(&place, group, bytes).await? }
+        if inline {
+            write_inline(&place, group, bytes, scratch)?
+        } else {
+            write_by_ring(&place, group, bytes).await?
+        }
         let took = clock::monotonic().saturating_sub(started);
         shared.pace.borrow_mut().note(took, bytes, group.records.len(), inline);
         shared.pool.borrow_mut().wrote(bytes as u64, group.sequence);
@@ -613,7 +617,12 @@ impl<D: Disk> Shared<D> {
     }
 }
 
-fn write_inline<F: DiskFile>(place: &Place<F>, group: &Group, bytes: usize, scratch: &mut AlignedBuf) -> io::Result<()> {
+fn write_inline<F: DiskFile>(
+    place: &Place<F>,
+    group: &Group,
+    bytes: usize,
+    scratch: &mut AlignedBuf,
+) -> io::Result<()> {
     if bytes > scratch.bytes().len() {
         *scratch = AlignedBuf::zeroed(bytes);
     }
@@ -649,7 +658,12 @@ async fn make_file<D: Disk>(disk: &D, identity: &LogIdentity, name: u64, bytes: 
     Ok(log)
 }
 
-fn header_of<F: DiskFile>(identity: &LogIdentity, settings: &CommitSettings, number: u64, log: &LogFile<F>) -> FileHeader {
+fn header_of<F: DiskFile>(
+    identity: &LogIdentity,
+    settings: &CommitSettings,
+    number: u64,
+    log: &LogFile<F>,
+) -> FileHeader {
     FileHeader {
         block_log2: settings.block_log2,
         shard: identity.shard,

@@ -210,8 +210,7 @@ impl<D: Disk> PartitionLog<D> {
         if self.segments.is_empty() {
             self.disk.create_dir_all(&self.folder)?;
         }
-        let segment =
-            Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
+        let segment = Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);
         self.segments.push(Rc::new(segment));
         self.folder_changed = true;
@@ -288,10 +287,7 @@ impl<D: Disk> PartitionLog<D> {
                 return;
             }
             assert!(self.written > 0, "{}: visible before it was written", self.folder.display());
-            self.visible = Visible {
-                base: front.segment.base(),
-                position: front.position + front.batch.len() as u64,
-            };
+            self.visible = Visible { base: front.segment.base(), position: front.position + front.batch.len() as u64 };
             self.staged.pop_front();
             self.written -= 1;
         }

@@ -330,11 +330,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 Offset(one.offset.0 - 1)
             ));
         }
-        let incoming = Incoming {
-            bytes: bytes.len() as u64,
-            last_offset: facts.last_offset,
-            max_timestamp: facts.max_timestamp,
-        };
+        let incoming =
+            Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
         (self.on_batch)(&facts, Some(one.committed_ms));

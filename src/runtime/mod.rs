@@ -2,7 +2,6 @@
 
 pub mod accepted;
 pub mod aligned;
-pub mod alloc;
 pub mod budget;
 pub mod clock;
 pub mod disk;
