@@ -39,7 +39,12 @@ fn a_thousand_mixed_requests_are_answered_in_order() {
             // Waits a little, and with it everything behind it.
             2 => client.frame(12, &fetch_request(TOPIC, partition, i64::from(number), 5)),
             3 => client.frame(12, &MetadataRequest::default().with_topics(None)),
-            _ => client.frame(3, &ApiVersionsRequest::default().with_client_software_name(text("test")).with_client_software_version(text("1"))),
+            _ => client.frame(
+                3,
+                &ApiVersionsRequest::default()
+                    .with_client_software_name(text("test"))
+                    .with_client_software_version(text("1")),
+            ),
         };
         expected.push(i32::from_be_bytes(frame[8..12].try_into().unwrap()));
         frames.extend_from_slice(&frame);
@@ -104,7 +109,8 @@ fn silent_connections_are_closed_and_waiting_ones_are_not() {
 #[test]
 fn clients_that_ask_and_never_read_cost_little() {
     const GREEDY: usize = 30;
-    let (_folder, broker) = start("never-reads", &["corelane.memory.budget.bytes=16777216", "corelane.tail.cache.bytes=4194304"]);
+    let (_folder, broker) =
+        start("never-reads", &["corelane.memory.budget.bytes=16777216", "corelane.tail.cache.bytes=4194304"]);
     let mut client = Client::connect(broker.address);
     client.create_topic(TOPIC, 2, &[]);
     for number in 0..40 {

@@ -153,7 +153,9 @@ fn a_batch_that_changed_after_a_kill_comes_back_from_the_commit_log() {
 
 #[test]
 fn garbage_and_zeros_behind_the_last_batch_are_cut_off() {
-    costs_nothing("garbage", |filled| append(&filled.active_segment(), b"garbage that is no batch at all, but long enough to be a header of one"));
+    costs_nothing("garbage", |filled| {
+        append(&filled.active_segment(), b"garbage that is no batch at all, but long enough to be a header of one")
+    });
     costs_nothing("zeros", |filled| append(&filled.active_segment(), &[0; 1 << 20]));
     costs_nothing("half-batch", |filled| {
         let (batch, _) = &filled.last[0];
@@ -187,7 +189,9 @@ fn derived_files_that_hold_garbage_are_made_again() {
     for ending in [".index", ".timeindex", ".seal", ".snapshot"] {
         costs_nothing(&format!("bad{ending}"), |filled| {
             for partition in 0..PARTITIONS {
-                files_ending(&filled.folder.partition(TOPIC, partition), ending).iter().for_each(|path| overwrite(path));
+                files_ending(&filled.folder.partition(TOPIC, partition), ending)
+                    .iter()
+                    .for_each(|path| overwrite(path));
             }
         });
     }
@@ -195,7 +199,9 @@ fn derived_files_that_hold_garbage_are_made_again() {
 
 #[test]
 fn checkpoints_that_are_lost_cost_nothing() {
-    costs_nothing("no-newest", |filled| newest_checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap()));
+    costs_nothing("no-newest", |filled| {
+        newest_checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap())
+    });
     costs_nothing("bad-newest", |filled| newest_checkpoints(filled).iter().for_each(|path| overwrite(path)));
     costs_nothing("no-checkpoint", |filled| checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap()));
     costs_nothing("bad-checkpoints", |filled| checkpoints(filled).iter().for_each(|path| overwrite(path)));

@@ -7,7 +7,9 @@ use std::io::Write;
 use bytes::{Bytes, BytesMut};
 use corelane::requests::Api;
 use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssignment, CreatePartitionsTopic};
-use kafka_protocol::messages::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::create_topics_request::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
@@ -86,7 +88,10 @@ fn what_is_no_frame_of_kafkas_is_closed() {
         attacked.closes("most negative length", &[0x80, 0, 0, 0]);
         attacked.closes("one byte above the limit", &104_857_601_u32.to_be_bytes());
         attacked.closes("largest length", &[0x7f, 0xff, 0xff, 0xff]);
-        attacked.closes("large frame of a small request", &[&50_000_000_u32.to_be_bytes()[..], &[0, 3, 0, 12, 0, 0, 0, 1]].concat());
+        attacked.closes(
+            "large frame of a small request",
+            &[&50_000_000_u32.to_be_bytes()[..], &[0, 3, 0, 12, 0, 0, 0, 1]].concat(),
+        );
     };
     round(&mut attacked);
     attacked.forget_peak();
@@ -154,7 +159,8 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             framed(version, &if version >= 7 { request.with_forgotten_topics_data(vec![forgotten]) } else { request })
         }
         Api::ListOffsets => {
-            let asked = ListOffsetsTopic::default().with_name(topic()).with_partitions(vec![ListOffsetsPartition::default()]);
+            let asked =
+                ListOffsetsTopic::default().with_name(topic()).with_partitions(vec![ListOffsetsPartition::default()]);
             framed(version, &ListOffsetsRequest::default().with_topics(vec![asked]))
         }
         Api::Metadata => {
@@ -164,19 +170,24 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
         Api::ApiVersions => framed(version, &ApiVersionsRequest::default()),
         Api::CreateTopics => {
             let assignment = CreatableReplicaAssignment::default().with_broker_ids(vec![1.into()]);
-            let config = CreatableTopicConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
-            let asked = CreatableTopic::default().with_name(topic()).with_num_partitions(-1).with_replication_factor(-1);
+            let config =
+                CreatableTopicConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
+            let asked =
+                CreatableTopic::default().with_name(topic()).with_num_partitions(-1).with_replication_factor(-1);
             let asked = asked.with_assignments(vec![assignment]).with_configs(vec![config]);
             framed(version, &CreateTopicsRequest::default().with_topics(vec![asked]))
         }
         Api::DeleteTopics => {
             let request = DeleteTopicsRequest::default();
             let missing = name("missing");
-            framed(version, &if version >= 6 {
-                request.with_topics(vec![DeleteTopicState::default().with_name(Some(missing))])
-            } else {
-                request.with_topic_names(vec![missing])
-            })
+            framed(
+                version,
+                &if version >= 6 {
+                    request.with_topics(vec![DeleteTopicState::default().with_name(Some(missing))])
+                } else {
+                    request.with_topic_names(vec![missing])
+                },
+            )
         }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
         Api::DescribeConfigs => {

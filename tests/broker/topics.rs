@@ -35,7 +35,11 @@ fn a_topic_made_again_has_nothing_of_the_old_one_also_after_a_kill() {
             assert_eq!(client.produce(TOPIC, partition, &batch).base_offset, 0);
         }
         let before: Vec<_> = (0..PARTITIONS).map(|partition| client.read_all(TOPIC, partition)).collect();
-        if cycle % 2 == 0 { broker.kill9() } else { broker.stop_cleanly() }
+        if cycle % 2 == 0 {
+            broker.kill9()
+        } else {
+            broker.stop_cleanly()
+        }
         broker = start.clone().cores(1 + cycle % 2).start();
         client = Client::connect(broker.address);
         assert_eq!(client.topic(TOPIC).unwrap().0, id);
