@@ -73,12 +73,16 @@ impl Node {
     }
 
     async fn create(&self, name: &str) -> PartitionKey {
+        self.create_with(name, &[]).await
+    }
+
+    async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
         let topic = NewTopic {
             name: Arc::from(name),
             partitions: 1,
             replication_factor: 1,
             assignments: Vec::new(),
-            configs: Vec::new(),
+            configs: configs.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect(),
         };
         let command = Command::CreateTopics { topics: vec![topic], validate_only: false };
         let results = self.shard.change_catalog(command).await.unwrap();
@@ -277,5 +281,45 @@ fn a_deletion_during_a_checkpoint_holds_nothing_up_and_leaves_the_name_free() {
         let found = node.read(new, 0).await;
         assert_eq!((found.error, found.high_watermark), (ErrorCode::None, Offset(1)));
         assert_eq!(node.produce(other, &batch(1, 0, 10)).await, (ErrorCode::None, 0), "a retry");
+    });
+}
+
+#[test]
+fn a_batch_of_half_a_file_is_written_even_if_there_are_only_two() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let key = node.create_with("t", &[("max.message.bytes", "2000000")]).await;
+        for sequence in 0..12 {
+            let answered = within(30, node.send(key, &[batch(1, sequence, 1_900_000)])).await.map(produced);
+            assert_eq!(answered.map(|results| results[0].error), Some(ErrorCode::None), "batch {sequence}");
+        }
+    });
+}
+
+#[test]
+fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_for_ever() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let (bad, good) = (node.create("bad").await, node.create("good").await);
+        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        disk.fail_sync("bad-0/00000000000000000000.log");
+        wait(1500).await;
+        let mut acknowledged = 0;
+        for sequence in 0..20 {
+            let answered = within(30, node.send(good, &[batch(1, sequence, 900_000)])).await.map(produced);
+            match answered.expect("an answer")[0].error {
+                ErrorCode::None => acknowledged += 1,
+                error => {
+                    assert_eq!(error, ErrorCode::KafkaStorageError);
+                    break;
+                }
+            }
+        }
+        assert!((3..20).contains(&acknowledged), "{acknowledged}");
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(node.read(good, 0).await.high_watermark, Offset(acknowledged));
+        assert_eq!(node.read(bad, 0).await.high_watermark, Offset(1));
     });
 }
