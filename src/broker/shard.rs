@@ -322,6 +322,12 @@ impl<D: Disk> Shard<D> {
         self.watch_number.get()
     }
 
+    /// Fetches that wait here for new records.
+    #[must_use]
+    pub fn waiting_fetches(&self) -> usize {
+        self.watches.borrow().len()
+    }
+
     /// Tells an owner that a watch is not waited for any more.
     pub fn take_back(self: &Rc<Self>, owner: ShardId, watch: u64) {
         if owner == self.id {
