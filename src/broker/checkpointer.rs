@@ -94,6 +94,9 @@ impl<D: Disk> Shard<D> {
         self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
         checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
+        if is_pinned && !self.log_is_pinned.replace(true) {
+            self.refuse_stalled();
+        }
         // What a failed partition left out of this one stands in an older one.
         if is_full && self.is_serving() && !is_pinned {
             self.forget_old_checkpoints(checkpointer).await;

@@ -113,6 +113,9 @@ pub struct Shard<D: Disk> {
     pub(super) checkpointer: OnceCell<Checkpointer>,
     /// Produce requests that wait for room in the commit log, in order.
     pub(super) stalled: RefCell<VecDeque<Stalled>>,
+    pub(super) stalled_bytes: Cell<usize>,
+    /// A failed partition needs all of the commit log: when that is full, new batches are refused.
+    pub(super) log_is_pinned: Cell<bool>,
     /// Partitions that were deleted since the last checkpoint.
     pub(super) removed: RefCell<Vec<LogId>>,
     /// Commit log files of earlier generations, until recovery has ended.
@@ -159,6 +162,8 @@ impl<D: Disk> Shard<D> {
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
             stalled: RefCell::default(),
+            stalled_bytes: Cell::default(),
+            log_is_pinned: Cell::default(),
             removed: RefCell::default(),
             old_files: RefCell::default(),
             generation: Cell::default(),
@@ -315,6 +320,12 @@ impl<D: Disk> Shard<D> {
     pub fn next_watch(&self) -> u64 {
         self.watch_number.set(self.watch_number.get() + 1);
         self.watch_number.get()
+    }
+
+    /// Fetches that wait here for new records.
+    #[must_use]
+    pub fn waiting_fetches(&self) -> usize {
+        self.watches.borrow().len()
     }
 
     /// Tells an owner that a watch is not waited for any more.

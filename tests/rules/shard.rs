@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use corelane::broker::catalog::create::NewTopic;
-use corelane::broker::catalog::{Command, Outcome};
+use corelane::broker::catalog::{self, Command};
 use corelane::broker::messages::{
     AckLevel, Answer, Ask, CheckedBatch, Fetched, Message, PartitionKey, ProduceItem, Produced, ReadItem, ReadLimits,
 };
@@ -17,9 +18,10 @@ use corelane::config::Config;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence, ShardId};
 use corelane::log::layout::Layout;
 use corelane::log::store::StoreState;
-use corelane::runtime::clock;
+use corelane::requests::{self, Begun, Outcome};
 use corelane::runtime::lane::{LaneReceiver, mesh};
 use corelane::runtime::signal::first_of;
+use corelane::runtime::{clock, host};
 use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
@@ -73,16 +75,20 @@ impl Node {
     }
 
     async fn create(&self, name: &str) -> PartitionKey {
+        self.create_with(name, &[]).await
+    }
+
+    async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
         let topic = NewTopic {
             name: Arc::from(name),
             partitions: 1,
             replication_factor: 1,
             assignments: Vec::new(),
-            configs: Vec::new(),
+            configs: configs.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect(),
         };
         let command = Command::CreateTopics { topics: vec![topic], validate_only: false };
         let results = self.shard.change_catalog(command).await.unwrap();
-        let Outcome::Topic(topic) = &results[0].outcome else { panic!("{results:?}") };
+        let catalog::Outcome::Topic(topic) = &results[0].outcome else { panic!("{results:?}") };
         PartitionKey { topic: topic.id, partition: 0 }
     }
 
@@ -277,5 +283,105 @@ fn a_deletion_during_a_checkpoint_holds_nothing_up_and_leaves_the_name_free() {
         let found = node.read(new, 0).await;
         assert_eq!((found.error, found.high_watermark), (ErrorCode::None, Offset(1)));
         assert_eq!(node.produce(other, &batch(1, 0, 10)).await, (ErrorCode::None, 0), "a retry");
+    });
+}
+
+#[test]
+fn a_batch_of_half_a_file_is_written_even_if_there_are_only_two() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let key = node.create_with("t", &[("max.message.bytes", "2000000")]).await;
+        for sequence in 0..12 {
+            let answered = within(30, node.send(key, &[batch(1, sequence, 1_900_000)])).await.map(produced);
+            assert_eq!(answered.map(|results| results[0].error), Some(ErrorCode::None), "batch {sequence}");
+        }
+    });
+}
+
+#[test]
+fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_for_ever() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let (bad, good) = (node.create("bad").await, node.create("good").await);
+        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        disk.fail_sync("bad-0/00000000000000000000.log");
+        wait(1500).await;
+        let mut acknowledged = 0;
+        for sequence in 0..20 {
+            let answered = within(30, node.send(good, &[batch(1, sequence, 900_000)])).await.map(produced);
+            match answered.expect("an answer")[0].error {
+                ErrorCode::None => acknowledged += 1,
+                error => {
+                    assert_eq!(error, ErrorCode::KafkaStorageError);
+                    break;
+                }
+            }
+        }
+        assert!((3..20).contains(&acknowledged), "{acknowledged}");
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(node.read(good, 0).await.high_watermark, Offset(acknowledged));
+        assert_eq!(node.read(bad, 0).await.high_watermark, Offset(1));
+    });
+}
+
+/// A Fetch of version 4 of one partition that waits a long time for one byte.
+fn fetch_frame(topic: &str, offset: i64) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_i16(1);
+    frame.put_i16(4);
+    frame.put_i32(7);
+    frame.put_i16(-1);
+    for number in [-1, i32::MAX, 1, 1 << 20] {
+        frame.put_i32(number);
+    }
+    frame.put_i8(0);
+    frame.put_i32(1);
+    frame.put_i16(i16::try_from(topic.len()).unwrap());
+    frame.put_slice(topic.as_bytes());
+    frame.put_i32(1);
+    frame.put_i32(0);
+    frame.put_i64(offset);
+    frame.put_i32(1 << 20);
+    frame.freeze()
+}
+
+async fn turns() {
+    for _ in 0..10 {
+        host::yield_now().await;
+    }
+}
+
+#[test]
+fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        let key = node.create("t").await;
+        let begun = within(1, {
+            let shard = Rc::clone(&node.shard);
+            async move { requests::begin(&shard, fetch_frame("t", 0)).await }
+        });
+        let Some(Begun::Later(mut left)) = begun.await else { panic!("the connection cannot read on") };
+        std::future::poll_fn(|context| {
+            assert!(left.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(node.shard.waiting_fetches(), 1);
+        drop(left);
+        turns().await;
+        assert_eq!(node.shard.waiting_fetches(), 0, "a client that left is forgotten");
+        let Begun::Later(stays) = requests::begin(&node.shard, fetch_frame("t", 0)).await else { panic!() };
+        let mut answer = std::pin::pin!(within(5, stays));
+        std::future::poll_fn(|context| {
+            assert!(answer.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        let Some(Outcome::Answer(answer)) = answer.await else { panic!("it is woken by what came") };
+        assert!(answer.len() > 60);
     });
 }
