@@ -1,8 +1,12 @@
 //! One pinned glommio executor per shard: start, stop, what a panic does.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,8 +19,8 @@ use crate::ids::ShardId;
 ///
 /// glommio's own 100 ms make a timer late by as much beside a busy task.
 const PREEMPT: Duration = Duration::from_micros(250);
-/// Time between two looks whether ready tasks were left lying: while there is work, and at most while there is none.
-const HEARTBEAT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(128));
+/// Time between two beats of a [`Pulse`]: while there is work, and at most while there is none.
+const PULSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(64));
 /// Memory that each executor registers with the kernel, in bytes; three times as much is pinned.
 const IO_MEMORY_BYTES: usize = 1024 * 1024;
 /// Share of the core that background tasks get, where requests have 1000.
@@ -94,25 +98,86 @@ fn run<F: Future>(cpu: usize, spin: Duration, make: impl FnOnce() -> F) -> io::R
         .io_memory(IO_MEMORY_BYTES)
         .make()
         .map_err(plain_error::<()>)?;
-    Ok(executor.run(async {
+    executor.run(async {
         open_queues();
-        glommio::spawn_local(keep_awake()).detach();
-        make().await
-    }))
+        let (pulse, thread) = Pulse::start().await?;
+        let output = make().await;
+        pulse.end(thread);
+        Ok(output)
+    })
 }
 
-/// A beat that wakes the executor now and then, seldom when it has nothing to do.
+/// A beat from another thread that wakes an executor now and then, seldom when it has nothing to do.
 ///
 /// glommio 0.9 goes to sleep with tasks ready to run when its preempt timer fires between its poll and its first task,
 /// that is whenever the kernel takes the thread off the core just there: its `run_task_queues` says the same then as
-/// when nothing was ready. Whatever comes next wakes it; this makes sure that something comes soon.
-async fn keep_awake() {
-    let mut pause = HEARTBEAT.0;
-    loop {
-        glommio::timer::sleep(pause).await;
-        // Since the last time; one is this task itself.
-        let run = glommio::executor().executor_stats().tasks_executed();
-        pause = if run > 1 { HEARTBEAT.0 } else { (pause * 2).min(HEARTBEAT.1) };
+/// when nothing was ready. Whatever comes next wakes it; this makes sure that something comes soon. A timer of the
+/// executor itself would not do: what it wakes may be what is left lying.
+#[derive(Default)]
+struct Pulse {
+    waker: Mutex<Option<Waker>>,
+    was_busy: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Pulse {
+    /// Starts beating for the executor of this thread; ready once it does.
+    async fn start() -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let pulse = Arc::new(Self::default());
+        let beating = Arc::clone(&pulse);
+        let thread = thread::Builder::new().name("pulse".to_string()).spawn(move || beating.beat())?;
+        // Until the task below has run for the first time, this one is woken.
+        let is_felt = Rc::new(Cell::new(false));
+        glommio::spawn_local(Arc::clone(&pulse).feel(Rc::clone(&is_felt))).detach();
+        poll_fn(|context| {
+            if is_felt.get() {
+                return Poll::Ready(());
+            }
+            pulse.store(Some(context.waker().clone()));
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+        Ok((pulse, thread))
+    }
+
+    fn store(&self, waker: Option<Waker>) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = waker;
+    }
+
+    /// The task that is woken: notes whether others ran since the last beat.
+    async fn feel(self: Arc<Self>, is_felt: Rc<Cell<bool>>) {
+        poll_fn(|context| {
+            if !is_felt.replace(true) {
+                self.store(Some(context.waker().clone()));
+            }
+            // Since the last time; one is this task itself.
+            let run = glommio::executor().executor_stats().tasks_executed();
+            self.was_busy.fetch_or(run > 1, Ordering::Relaxed);
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    fn beat(&self) {
+        let mut pause = PULSE.0;
+        while !self.is_over.load(Ordering::Acquire) {
+            thread::park_timeout(pause);
+            // Under the lock, so that the executor cannot end with its waker in use.
+            if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+                waker.wake_by_ref();
+            }
+            pause = if self.was_busy.swap(false, Ordering::Relaxed) { PULSE.0 } else { (pause * 2).min(PULSE.1) };
+        }
+    }
+
+    /// The executor ends: its waker must not outlive it on another thread.
+    fn end(&self, thread: JoinHandle<()>) {
+        self.store(None);
+        self.is_over.store(true, Ordering::Release);
+        thread.thread().unpark();
+        // A thread that only beats has nothing to say.
+        let _ = thread.join();
     }
 }
 
@@ -173,9 +238,6 @@ pub(super) fn plain_error<T>(error: GlommioError<T>) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::rc::Rc;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::runtime::{clock, host, signal, startup};
@@ -249,7 +311,7 @@ mod tests {
         assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
     }
 
-    /// See [`keep_awake`]: without it one of these hops never ends, sooner or later.
+    /// See [`Pulse`]: without it one of these hops never ends, sooner or later.
     #[test]
     fn no_wake_up_is_lost_on_a_core_that_others_want() {
         const HOPS: usize = 2_000;
