@@ -16,6 +16,8 @@ use super::clock;
 #[derive(Debug, Default)]
 pub struct Mark {
     value: Cell<u64>,
+    /// How often everybody was woken without a change.
+    calls: Cell<u64>,
     waiting: RefCell<Vec<(u64, Waker)>>,
 }
 
@@ -23,7 +25,7 @@ impl Mark {
     /// A mark at `value`.
     #[must_use]
     pub fn at(value: u64) -> Self {
-        Self { value: Cell::new(value), waiting: RefCell::default() }
+        Self { value: Cell::new(value), ..Self::default() }
     }
 
     /// The present value.
@@ -51,6 +53,7 @@ impl Mark {
 
     /// Wakes everybody without a change, so that they look at something else (a failure, a stop).
     pub fn wake_all(&self) {
+        self.calls.set(self.calls.get() + 1);
         for (_, waker) in self.waiting.borrow_mut().drain(..) {
             waker.wake();
         }
@@ -58,6 +61,7 @@ impl Mark {
 
     /// Ready when the value is at least `wanted` or `give_up` says so; true if the value was reached.
     pub async fn reached(&self, wanted: u64, give_up: impl Fn() -> bool) -> bool {
+        let mut listed = None;
         std::future::poll_fn(|context| {
             if self.value.get() >= wanted {
                 return Poll::Ready(true);
@@ -65,7 +69,12 @@ impl Mark {
             if give_up() {
                 return Poll::Ready(false);
             }
-            self.waiting.borrow_mut().push((wanted, context.waker().clone()));
+            // Polled for another reason, it is still in the list: a task that waits long is not put there again and again.
+            let entry = Some((self.calls.get(), context.waker().data()));
+            if listed != entry {
+                listed = entry;
+                self.waiting.borrow_mut().push((wanted, context.waker().clone()));
+            }
             Poll::Pending
         })
         .await
@@ -220,4 +229,25 @@ pub async fn rung_or_elapsed(bell: &Bell, duration: Duration) {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_is_polled_often_waits_once() {
+        let mark = Mark::at(1);
+        let mut reached = Box::pin(mark.reached(3, || false));
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            assert!(reached.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(mark.waiting.borrow().len(), 1);
+        mark.wake_all();
+        assert!(reached.as_mut().poll(&mut context).is_pending());
+        assert_eq!(mark.waiting.borrow().len(), 1, "whoever was woken in vain waits again");
+        mark.raise(3);
+        assert_eq!(reached.as_mut().poll(&mut context), Poll::Ready(true));
+    }
 }
