@@ -48,18 +48,22 @@ impl<D: Disk> CatalogHost<D> {
     /// Makes records durable, all or none.
     async fn append(&self, records: &[CatalogRecord], next: &Catalog) -> io::Result<()> {
         let encoded: Vec<_> = records.iter().map(CatalogRecord::encode).collect();
-        let full = match self.log.append(&encoded).await {
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => true,
-            other => {
-                other?;
-                self.log.needs_snapshot()
-            }
-        };
-        if full {
-            let snapshot: Vec<_> = next.snapshot_records().iter().map(CatalogRecord::encode).collect();
-            self.log.rewrite(&snapshot).await?;
+        match self.log.append(&encoded).await {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return self.rewrite(next).await,
+            other => other?,
+        }
+        // The change is durable: whatever becomes of a snapshot, it must be seen, or its ids would be given out again.
+        if self.log.needs_snapshot()
+            && let Err(error) = self.rewrite(next).await
+        {
+            tracing::warn!("the catalog's other file cannot be begun, the next change tries again: {error}");
         }
         Ok(())
+    }
+
+    async fn rewrite(&self, next: &Catalog) -> io::Result<()> {
+        let snapshot: Vec<_> = next.snapshot_records().iter().map(CatalogRecord::encode).collect();
+        self.log.rewrite(&snapshot).await
     }
 }
 

@@ -26,7 +26,7 @@ use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
-use crate::memory_disk::MemoryDisk;
+use crate::memory_disk::{MemoryDisk, WriteFault};
 use crate::mini_host;
 
 const DATA: &str = "/data";
@@ -383,5 +383,30 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
         let Some(Outcome::Answer(answer)) = answer.await else { panic!("it is woken by what came") };
         assert!(answer.len() > 60);
+    });
+}
+
+#[test]
+fn a_catalog_change_is_seen_even_if_the_snapshot_behind_it_fails() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        wait(3500).await;
+        let mut last = None;
+        for _ in 0..1000 {
+            // The change itself is one write; the one after it begins a snapshot.
+            disk.fail_write(1, WriteFault::Short(0));
+            let Ok(results) = node.shard.change_catalog(Command::AllocateProducerIds { count: 1000 }).await else {
+                break;
+            };
+            let catalog::Outcome::ProducerIds(first) = results[0].outcome else { panic!("{results:?}") };
+            assert!(last < Some(first.0));
+            last = Some(first.0);
+        }
+        assert!(last > Some(300_000), "{last:?}");
+        let node = Node::start(&disk.copy(), SMALL).await;
+        let results = node.shard.change_catalog(Command::AllocateProducerIds { count: 1000 }).await.unwrap();
+        let next = catalog::Outcome::ProducerIds(ProducerId(last.unwrap() + 1000));
+        assert_eq!(results[0].outcome, next, "a change was durable and nobody was told");
     });
 }
