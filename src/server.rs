@@ -70,8 +70,6 @@ pub fn run(config: Config) -> Result<(), String> {
     let _lock = startup::lock_data_dir(&config.data_dir)?;
     startup::check_memlock()?;
     startup::check_io_uring()?;
-    startup::check_overcommit()?;
-    startup::avoid_huge_pages();
     let _open_files = startup::raise_open_files();
     let cpus = startup::choose_cpus(config.cores)?;
     let listener = startup::bind(address_of(&config)?)?;

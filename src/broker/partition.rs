@@ -312,6 +312,8 @@ impl<D: Disk> Partition<D> {
                 if !self.is_stuck.replace(true) {
                     tracing::warn!("{}: no room on the disk, the write is tried again: {error}", self.name);
                 }
+                self.written.wake_all();
+                self.high_watermark.wake_all();
             }
             Err(error) => self.fail(&error),
         }

@@ -259,7 +259,8 @@ async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -
         AckLevel::Written => &partition.written,
         AckLevel::Durable => &partition.high_watermark,
     };
-    let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
+    // A partition without room tries again by itself; the client's retry then finds its batch.
+    let gives_up = || partition.is_failed() || partition.is_stuck() || partition.is_closed() || log.is_failed();
     if mark.reached(super::partition::unsigned(end), gives_up).await {
         return one.produced;
     }

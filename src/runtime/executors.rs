@@ -1,22 +1,21 @@
 //! One pinned glommio executor per shard: start, stop, what a panic does.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use glommio::{GlommioError, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle};
 
 use super::host::Queue;
+use super::pace;
 use crate::ids::ShardId;
 
-/// How long a task may run before the executor looks at timers and the ring again, if the task asks.
-///
-/// glommio's own 100 ms make a timer late by as much beside a busy task.
-const PREEMPT: Duration = Duration::from_micros(250);
-/// Time between two looks whether ready tasks were left lying: while there is work, and at most while there is none.
-const HEARTBEAT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(128));
 /// Memory that each executor registers with the kernel, in bytes; three times as much is pinned.
 const IO_MEMORY_BYTES: usize = 1024 * 1024;
 /// Share of the core that background tasks get, where requests have 1000.
@@ -89,31 +88,18 @@ where
 
 fn run<F: Future>(cpu: usize, spin: Duration, make: impl FnOnce() -> F) -> io::Result<F::Output> {
     let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
-        .preempt_timer(PREEMPT)
+        .preempt_timer(pace::GLOMMIO_PREEMPT)
         .spin_before_park(spin)
         .io_memory(IO_MEMORY_BYTES)
         .make()
         .map_err(plain_error::<()>)?;
-    Ok(executor.run(async {
+    executor.run(async {
         open_queues();
-        glommio::spawn_local(keep_awake()).detach();
-        make().await
-    }))
-}
-
-/// A beat that wakes the executor now and then, seldom when it has nothing to do.
-///
-/// glommio 0.9 goes to sleep with tasks ready to run when its preempt timer fires between its poll and its first task,
-/// that is whenever the kernel takes the thread off the core just there: its `run_task_queues` says the same then as
-/// when nothing was ready. Whatever comes next wakes it; this makes sure that something comes soon.
-async fn keep_awake() {
-    let mut pause = HEARTBEAT.0;
-    loop {
-        glommio::timer::sleep(pause).await;
-        // Since the last time; one is this task itself.
-        let run = glommio::executor().executor_stats().tasks_executed();
-        pause = if run > 1 { HEARTBEAT.0 } else { (pause * 2).min(HEARTBEAT.1) };
-    }
+        pace::start().await?;
+        let result = pace::paced(make()).await;
+        pace::stop();
+        Ok(result)
+    })
 }
 
 fn open_queues() {
@@ -147,7 +133,7 @@ pub(super) fn spawn(queue: Queue, task: impl Future<Output = ()> + 'static) {
         Queue::Requests => queues.requests,
         Queue::Background => queues.background,
     };
-    match glommio::spawn_local_into(task, handle) {
+    match glommio::spawn_local_into(pace::paced(task), handle) {
         Ok(task) => drop(task.detach()),
         Err(error) => unreachable!("the queues of a shard live as long as it: {error}"),
     }
@@ -174,8 +160,6 @@ pub(super) fn plain_error<T>(error: GlommioError<T>) -> io::Error {
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::runtime::{clock, host, signal, startup};
@@ -200,7 +184,7 @@ mod tests {
         assert!(ended[0].is_ok() && ended[1].is_err());
     }
 
-    /// With glommio's default a timer would be up to 200 ms late beside a busy task.
+    /// Without the pace a timer would fire when the busy task ends, here never.
     #[test]
     fn a_timer_is_in_time_beside_a_busy_task() {
         let cpu = startup::choose_cpus(Some(1)).unwrap();
@@ -220,7 +204,7 @@ mod tests {
             clock::monotonic() - before - Duration::from_millis(10)
         });
         let late = late.unwrap().join().remove(0).unwrap();
-        assert!(late < Duration::from_millis(90), "ten timers were late by {late:?} together");
+        assert!(late < Duration::from_millis(50), "ten timers were late by {late:?} together");
     }
 
     #[test]
@@ -247,41 +231,6 @@ mod tests {
         let cpu = startup::choose_cpus(Some(1)).unwrap();
         let on = start(&cpu, Duration::ZERO, |_| blocking(|| thread::current().name().map(str::to_string)));
         assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
-    }
-
-    /// See [`keep_awake`]: without it one of these hops never ends, sooner or later.
-    #[test]
-    fn no_wake_up_is_lost_on_a_core_that_others_want() {
-        const HOPS: usize = 2_000;
-        let cpu = startup::choose_cpus(Some(1)).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let rivals: Vec<_> = (0..2).map(|_| rival(cpu[0], Arc::clone(&is_over))).collect();
-        let (done, hopped) = std::sync::mpsc::channel();
-        let shard = start(&cpu, Duration::ZERO, move |_| {
-            let done = done.clone();
-            async move {
-                for _ in 0..HOPS {
-                    blocking(thread::yield_now).await;
-                }
-                done.send(()).unwrap();
-            }
-        });
-        let in_time = hopped.recv_timeout(Duration::from_secs(60));
-        is_over.store(true, Ordering::Relaxed);
-        assert!(in_time.is_ok(), "the shard sleeps");
-        drop((shard.unwrap().join(), rivals.into_iter().map(|rival| rival.join().unwrap()).collect::<Vec<_>>()));
-    }
-
-    /// A thread that keeps a core busy.
-    fn rival(cpu: usize, is_over: Arc<AtomicBool>) -> JoinHandle<()> {
-        thread::spawn(move || {
-            let mut only = nix::sched::CpuSet::new();
-            only.set(cpu).unwrap();
-            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
-            while !is_over.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        })
     }
 
     /// Runs in a process of its own, see below.

@@ -70,9 +70,19 @@ impl Attacked {
         }
     }
 
-    /// Forgets the most memory that was ever used.
-    fn forget_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.broker.id()), "5").unwrap();
+    /// What `attack` adds to the memory at most. The least of three: beside the attack the broker fills log files ahead
+    /// and writes checkpoints now and then, while what a frame costs, it costs each time.
+    fn growth(&mut self, mut attack: impl FnMut(&mut Self)) -> u64 {
+        // First so that everything that is kept for the next connections is there.
+        attack(self);
+        let mut measure = || {
+            // Forgets the most memory that was ever used.
+            fs::write(format!("/proc/{}/clear_refs", self.broker.id()), "5").unwrap();
+            let rest = self.broker.memory("VmRSS");
+            attack(self);
+            self.broker.memory("VmHWM").saturating_sub(rest)
+        };
+        (0..3).map(|_| measure()).min().unwrap()
     }
 }
 
@@ -93,13 +103,8 @@ fn what_is_no_frame_of_kafkas_is_closed() {
             &[&50_000_000_u32.to_be_bytes()[..], &[0, 3, 0, 12, 0, 0, 0, 1]].concat(),
         );
     };
-    round(&mut attacked);
-    attacked.forget_peak();
-    let rest = attacked.broker.memory("VmRSS");
-    for _ in 0..5 {
-        round(&mut attacked);
-    }
-    let grown = attacked.broker.memory("VmHWM").saturating_sub(rest);
+    let grown = attacked.growth(|attacked| (0..5).for_each(|_| round(attacked)));
+    println!("{grown} bytes more");
     assert!(grown < SLACK_BYTES, "{grown} bytes more");
     attacked.is_well();
     attacked.broker.stop_cleanly();
@@ -260,16 +265,10 @@ fn counts_and_lengths_that_lie_cost_no_memory() {
         }
     }
     let largest = all.iter().map(Bytes::len).max().unwrap() as u64;
-    let attack = |frames: &[Bytes]| {
+    let grown = attacked.growth(|attacked| {
         let mut client = None;
-        frames.iter().for_each(|frame| attacked.sends(&mut client, frame));
-    };
-    // First so that everything that is kept for the next time is there.
-    attack(&all);
-    attacked.forget_peak();
-    let rest = attacked.broker.memory("VmRSS");
-    attack(&all);
-    let grown = attacked.broker.memory("VmHWM").saturating_sub(rest);
+        all.iter().for_each(|frame| attacked.sends(&mut client, frame));
+    });
     println!("{} frames, {grown} bytes more", all.len());
     assert!(grown <= 64 * largest + SLACK_BYTES, "{grown} bytes more");
     attacked.is_well();

@@ -76,7 +76,7 @@ fn with_other_cores(cycle: usize, broker: Broker, start: &Start) -> Broker {
 }
 
 fn kill_or_stop(cycle: usize, broker: Broker, start: &Start) -> Broker {
-    if cycle % 2 == 0 {
+    if cycle.is_multiple_of(2) {
         broker.kill9()
     } else {
         broker.stop_cleanly()

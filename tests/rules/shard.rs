@@ -241,11 +241,15 @@ fn everything_that_found_no_room_is_written_once_there_is_room() {
         let key = node.create("t").await;
         fill_up(&disk).await;
         let batches: Vec<_> = (0..8).map(|sequence| batch(1, sequence, 40_000)).collect();
-        let answer = node.send(key, &batches);
+        let refused = within(10, node.send(key, &batches)).await.map(produced).unwrap();
+        assert!(refused.iter().all(|result| result.error == ErrorCode::KafkaStorageError));
         wait(1500).await;
         disk.limit(None);
-        let answered = within(10, answer).await.map(produced);
-        assert!(answered.is_some_and(|results| results.iter().all(|result| result.error == ErrorCode::None)));
+        wait(1500).await;
+        let retried = within(10, node.send(key, &batches)).await.map(produced).unwrap();
+        let offsets: Vec<_> = retried.iter().map(|result| (result.error, result.base_offset.0)).collect();
+        assert_eq!(offsets, (0..8).map(|offset| (ErrorCode::None, offset)).collect::<Vec<_>>());
+        assert_eq!(node.read(key, 0).await.high_watermark, Offset(8));
     });
 }
 

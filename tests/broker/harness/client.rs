@@ -144,7 +144,7 @@ impl Client {
         let request = MetadataRequest::default().with_topics(Some(vec![wanted])).with_allow_auto_topic_creation(false);
         let answer = self.ask(12, &request);
         let found = &answer.topics[0];
-        (found.error_code == 0).then(|| (found.topic_id, found.partitions.len()))
+        (found.error_code == 0).then_some((found.topic_id, found.partitions.len()))
     }
 
     pub fn init_producer_id(&mut self) -> i64 {
