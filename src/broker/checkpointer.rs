@@ -111,7 +111,9 @@ impl<D: Disk> Shard<D> {
     fn has_nothing_to_tell(&self) -> bool {
         let log = self.log();
         let frees = log.oldest_needed_after(log.last_closed_sequence()) > log.oldest_needed_file();
-        !frees && self.removed.borrow().is_empty() && !self.all_partitions().iter().any(|partition| partition.is_dirty())
+        !frees
+            && self.removed.borrow().is_empty()
+            && !self.all_partitions().iter().any(|partition| partition.is_dirty())
     }
 
     /// Flushes the partitions one after another; true beside the parts when a failed one still needs the commit log.
