@@ -8,10 +8,10 @@ use std::sync::Arc;
 pub struct Offset(pub i64);
 
 impl Offset {
-    /// The offset `count` records further.
+    /// The offset `count` records further; there is none behind the largest.
     #[must_use]
     pub fn plus(self, count: i64) -> Self {
-        Self(self.0 + count)
+        Self(self.0.saturating_add(count))
     }
 }
 

@@ -247,6 +247,11 @@ impl<D: Disk> PartitionLog<D> {
         self.written == self.staged.len()
     }
 
+    /// Offsets below `end` are not given out any more: what had them was deleted or lost (storage rule S7).
+    pub fn skip_to(&mut self, end: Offset) {
+        self.end = self.end.max(end);
+    }
+
     /// Hands staged batches to the kernel, in order, inline; about `bytes_max` of them. Returns the new written end.
     ///
     /// # Errors

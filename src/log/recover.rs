@@ -1,10 +1,11 @@
 //! Brings one partition back: checkpoint + valid prefix of the segments behind it + commit log (storage.md §6, R6).
 //!
 //! Guarantees: the log start and the end never go back; a batch that the commit log holds is there afterwards, at its
-//! offset; what lies in a segment beyond the commit log is kept as far as it is whole. It only shortens segments above the
-//! recovery point and appends bytes that are still in live logs, so that a crash in the middle repeats it.
+//! offset; what lies in a segment beyond the commit log is kept as far as it is whole; what is missing below the recovery
+//! point is said, and its offsets are not used again. It only shortens segments above the recovery point and appends bytes
+//! that are still in live logs, so that a crash in the middle repeats it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use super::crc::crc32c;
 use super::log_reader::{Located, RecordReader};
 use super::names::{self, Kind};
 use super::partition_log::{LogRules, PartitionLog};
-use super::scan::{BatchFacts, Stop};
+use super::scan::{BatchFacts, Gaps, Stop};
 use super::segment::{Incoming, Known, Segment};
 use crate::ids::Offset;
 use crate::runtime::clock;
@@ -59,6 +60,15 @@ struct Seen {
     position: u64,
     bytes: u32,
     crc: u32,
+    end: Offset,
+}
+
+/// Where the walk begins: the recovery point, or the beginning of everything where no checkpoint knows the partition.
+#[derive(Clone, Copy, Default)]
+struct Point {
+    base: Offset,
+    position: u64,
+    offset: Offset,
 }
 
 struct Recovery<'a, D: Disk, F> {
@@ -67,8 +77,8 @@ struct Recovery<'a, D: Disk, F> {
     segments: Vec<Rc<Segment<D>>>,
     start: Offset,
     end: Offset,
-    recovery_point: Offset,
-    seen: HashMap<Offset, Seen>,
+    point: Point,
+    seen: BTreeMap<Offset, Seen>,
     committed: HashMap<Offset, i64>,
     on_batch: F,
     notes: Vec<String>,
@@ -80,56 +90,51 @@ struct Recovery<'a, D: Disk, F> {
 /// at (`None` where the commit log does not hold it).
 ///
 /// # Errors
-/// Those of the disk.
+/// Those of the disk; `InvalidData` when the commit log does not hold what it says.
 pub async fn recover<D: Disk>(
     disk: &D,
     reader: &mut RecordReader<D>,
     given: Given<'_>,
     on_batch: impl FnMut(&BatchFacts, Option<i64>),
 ) -> io::Result<Recovered<D>> {
-    let start = given.log_start.into_iter().chain(given.entry.map(|entry| entry.log_start)).max();
-    let recovery_point = given.entry.map_or(Offset(0), |entry| entry.recovery_point);
     let committed = given.located.iter().map(|located| (located.offset, located.committed_ms)).collect();
     let mut recovery = Recovery {
         disk,
         given,
         segments: Vec::new(),
-        start: start.unwrap_or_default(),
-        end: recovery_point,
-        recovery_point,
-        seen: HashMap::new(),
+        start: Offset::default(),
+        end: Offset::default(),
+        point: Point::default(),
+        seen: BTreeMap::new(),
         committed,
         on_batch,
         notes: Vec::new(),
         has_lost: false,
         must_repeat: false,
     };
-    recovery.find_segments(start.is_none()).await?;
+    recovery.find_segments(reader).await?;
     recovery.replay(reader).await
 }
 
+type Files = Vec<(Offset, u64)>;
+
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
-    async fn find_segments(&mut self, start_is_unknown: bool) -> io::Result<()> {
+    async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> io::Result<()> {
         let mut files = self.list_files()?;
-        if start_is_unknown && let Some((first, _)) = files.first() {
-            self.start = *first;
-        }
-        if self.given.entry.is_none() {
-            self.recovery_point = files.first().map_or(self.start, |(first, _)| *first).max(self.start);
-            self.end = self.recovery_point;
-        }
-        while files.len() > 1 && files[1].0 <= self.start && files[1].0 <= self.recovery_point {
+        self.find_point(&files);
+        while self.first_is_deleted(&files) {
             let (base, _) = files.remove(0);
             self.remove_segment(base).await?;
         }
+        self.look_for_missing(&files);
         if self.is_as_checkpointed(&files) {
             return self.adopt_as_checkpointed(&files).await;
         }
-        self.walk_files(&files).await
+        self.walk_files(&files, reader).await
     }
 
-    fn list_files(&self) -> io::Result<Vec<(Offset, u64)>> {
+    fn list_files(&self) -> io::Result<Files> {
         let entries = match self.disk.list(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -141,20 +146,71 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(entries.iter().filter_map(is_log).collect())
     }
 
+    /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the
+    /// first file may not have reached the disk while that of a later one has.
+    fn find_point(&mut self, files: &[(Offset, u64)]) {
+        let first_file = files.first().map(|file| file.0);
+        let first_located = self.given.located.first().map(|located| located.offset);
+        let beginning = first_file.into_iter().chain(first_located).min();
+        let known_start = self.given.log_start.into_iter().chain(self.given.entry.map(|entry| entry.log_start)).max();
+        self.start = known_start.or(beginning).unwrap_or_default();
+        self.point = match self.given.entry {
+            Some(entry) => Point { base: entry.segment_base, position: entry.position, offset: entry.recovery_point },
+            None => {
+                let offset = beginning.unwrap_or(self.start);
+                Point { base: offset, position: 0, offset }
+            }
+        };
+        self.end = self.point.offset;
+    }
+
+    /// The first file is wholly below the log start, and what a checkpoint says of its producers is known.
+    fn first_is_deleted(&self, files: &[(Offset, u64)]) -> bool {
+        let Some((next, _)) = files.get(1) else { return false };
+        self.given.entry.is_some() && *next <= self.start && *next <= self.point.offset
+    }
+
+    /// Files that the checkpoint promises and that are not there.
+    fn look_for_missing(&mut self, files: &[(Offset, u64)]) {
+        if self.given.entry.is_none() || self.start >= self.point.offset {
+            return;
+        }
+        let first = files.first().map_or(self.point.offset, |file| file.0.min(self.point.offset));
+        self.lose(self.start, first);
+        self.start = self.start.max(first);
+        let has_active = files.iter().any(|file| file.0 == self.point.base);
+        if self.point.position > 0 && !has_active {
+            self.lose(self.start.max(self.point.base), self.point.offset);
+        }
+    }
+
+    /// Notes that the offsets from `from` to below `to` are nowhere.
+    fn lose(&mut self, from: Offset, to: Offset) {
+        if from >= to {
+            return;
+        }
+        self.has_lost = true;
+        self.notes.push(format!(
+            "{}: offsets {from} to {} are neither in the segments nor in the commit log; they are not used again",
+            self.given.folder.display(),
+            Offset(to.0 - 1)
+        ));
+    }
+
     /// True when the files are exactly what the checkpoint says and the commit log has nothing to add.
     fn is_as_checkpointed(&self, files: &[(Offset, u64)]) -> bool {
         let Some(entry) = self.given.entry else { return false };
         let adds_nothing = self.given.located.iter().all(|located| located.offset < entry.recovery_point);
         let same_end = match files.last() {
             Some((base, bytes)) => *base == entry.segment_base && *bytes == entry.position,
-            None => entry.position == 0 && entry.recovery_point == self.start,
+            None => entry.position == 0,
         };
         adds_nothing && same_end
     }
 
     async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)]) -> io::Result<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
-            let end = files.get(at + 1).map_or(self.recovery_point, |next| next.0);
+            let end = files.get(at + 1).map_or(self.point.offset, |next| next.0);
             self.segments.push(self.existing(*base, *bytes, end));
         }
         match self.segments.last() {
@@ -169,46 +225,75 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Rc::new(Segment::existing(self.disk.clone(), folder, base, self.given.rules.index, clock::now_ms(), known))
     }
 
-    async fn walk_files(&mut self, files: &[(Offset, u64)]) -> io::Result<()> {
-        let (point_base, point_position) = match self.given.entry {
-            Some(entry) => (entry.segment_base, entry.position),
-            None => (self.recovery_point, 0),
-        };
+    async fn walk_files(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> io::Result<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
             let next = files.get(at + 1).map(|next| next.0);
-            if *base < point_base {
-                self.segments.push(self.existing(*base, *bytes, next.unwrap_or(self.recovery_point)));
-                continue;
+            if *base < self.point.base {
+                self.segments.push(self.existing(*base, *bytes, next.unwrap_or(self.point.offset)));
+            } else if *base == self.point.base && *bytes < self.point.position {
+                self.keep_damaged(*base, next.is_none()).await?;
+            } else if *base == self.point.base {
+                self.walk_file(*base, *bytes, self.point.position).await?;
+            } else {
+                self.walk_later(*base, *bytes, reader).await?;
             }
-            let from = if *base == point_base { point_position } else { 0 };
-            // The valid prefix ended in an earlier segment: the commit log holds what was here.
-            let goes_on = *base == point_base || *base == self.end || self.segments.is_empty();
-            if !goes_on || (*base > point_base && *base < self.recovery_point) {
-                self.remove_segment(*base).await?;
-                continue;
-            }
-            self.walk_file(*base, *bytes, from).await?;
         }
+        Ok(())
+    }
+
+    /// A file that was begun behind the recovery point.
+    async fn walk_later(&mut self, base: Offset, bytes: u64, reader: &mut RecordReader<D>) -> io::Result<()> {
+        if base > self.end && base <= self.start {
+            self.pass_deleted(base, reader).await?;
+        }
+        if base == self.end {
+            return self.walk_file(base, bytes, 0).await;
+        }
+        if base < self.end || base < self.point.offset {
+            return self.set_aside(base).await;
+        }
+        // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if a
+        // checkpoint says from where on, and without one if the commit log begins before the end of the prefix.
+        let goes_on = self.given.located.first().is_some_and(|located| located.offset <= self.end);
+        if self.given.entry.is_some() || goes_on {
+            return self.remove_segment(base).await;
+        }
+        self.lose(self.end, base);
+        self.end = base;
+        self.walk_file(base, bytes, 0).await
+    }
+
+    /// The segments up to `to` are gone because the log start moved above them; their producers are remembered all the same.
+    async fn pass_deleted(&mut self, to: Offset, reader: &mut RecordReader<D>) -> io::Result<()> {
+        for one in self.given.located {
+            if one.offset >= self.end.max(self.point.offset) && one.offset < to {
+                let (facts, _) = self.read(one, reader).await?;
+                self.end = facts.next_offset();
+                (self.on_batch)(&facts, Some(one.committed_ms));
+            }
+        }
+        self.end = to;
         Ok(())
     }
 
     /// Checks one segment from `from` on and cuts it behind the last whole batch.
     async fn walk_file(&mut self, base: Offset, bytes: u64, from: u64) -> io::Result<()> {
-        if bytes < from {
-            return self.keep_damaged(base, bytes, from).await;
-        }
         let at = self.segments.len();
-        let segment = self.existing(base, from, self.end.max(base));
-        self.end = self.end.max(base);
+        let segment = self.existing(base, from, self.end);
         let (seen, committed, on_batch) = (&mut self.seen, &self.committed, &mut self.on_batch);
+        // Behind a recovery point every batch begins where the one before it ended.
+        let gaps = if self.given.entry.is_some() { Gaps::Refused } else { Gaps::Allowed };
         let end = segment
-            .recover(from, self.end, |batch, content| {
-                let crc = crc32c(content);
-                seen.insert(batch.base_offset, Seen { segment: at, position: batch.position, bytes: batch.bytes, crc });
+            .recover(from, self.end, gaps, |batch, content| {
+                let (crc, end) = (crc32c(content), batch.next_offset());
+                seen.insert(
+                    batch.base_offset,
+                    Seen { segment: at, position: batch.position, bytes: batch.bytes, crc, end },
+                );
                 on_batch(batch, committed.get(&batch.base_offset).copied());
             })
             .await?;
-        self.end = self.end.max(end.next_offset);
+        self.end = end.next_offset;
         if let Some(stop) = end.stop.filter(|stop| *stop != Stop::Zeros) {
             let path = segment.path(Kind::Log);
             let cut = bytes - end.position;
@@ -218,21 +303,23 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(())
     }
 
-    /// The file ends below what the checkpoint promises: what is whole is kept, the rest is named, offsets are not used again.
-    async fn keep_damaged(&mut self, base: Offset, bytes: u64, promised: u64) -> io::Result<()> {
+    /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log,
+    /// which can follow where this is the last file.
+    async fn keep_damaged(&mut self, base: Offset, is_last: bool) -> io::Result<()> {
         let segment = self.existing(base, 0, base);
-        let end = segment.recover(0, base, |_, _| {}).await?;
-        let is_lost = end.next_offset < self.recovery_point;
+        let whole = segment.recover(0, base, Gaps::Allowed, |_, _| {}).await?;
         let path = segment.path(Kind::Log);
         self.segments.push(segment);
-        if is_lost {
-            self.has_lost = true;
-            self.notes.push(format!(
-                "{}: {bytes} bytes are there, {promised} were flushed: offsets {} to {} are lost",
-                path.display(),
-                end.next_offset,
-                Offset(self.recovery_point.0 - 1)
-            ));
+        self.notes.push(format!(
+            "{}: {} bytes are whole, {} were flushed",
+            path.display(),
+            whole.position,
+            self.point.position
+        ));
+        if is_last {
+            self.end = whole.next_offset.min(self.point.offset);
+        } else {
+            self.lose(whole.next_offset.max(self.start), self.point.offset);
         }
         Ok(())
     }
@@ -244,35 +331,70 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(())
     }
 
+    /// A file that contradicts what is known is kept under another name (storage rule S12).
+    async fn set_aside(&mut self, base: Offset) -> io::Result<()> {
+        let path = names::path(&self.given.folder, base, Kind::Log);
+        let kept = path.with_extension(format!("unexpected-{}", clock::now_ms()));
+        self.disk.rename(&path, &kept)?;
+        self.notes.push(format!(
+            "{}: does not fit the log around it, it is kept as {}",
+            path.display(),
+            kept.display()
+        ));
+        self.remove_segment(base).await
+    }
+
     /// Appends what the commit log holds and the segments do not.
     async fn replay(mut self, reader: &mut RecordReader<D>) -> io::Result<Recovered<D>> {
-        let located: Vec<_> = self.given.located.to_vec();
-        for one in &located {
-            if one.offset < self.recovery_point || one.offset < self.start || one.offset >= self.end {
-                continue;
+        let located = self.given.located;
+        let mut compared = Offset(-1);
+        for one in located {
+            // Of two with one offset the first counts, as it does when they are appended.
+            if one.offset > compared && one.offset >= self.point.offset && one.offset < self.end {
+                compared = one.offset;
+                self.compare(one, reader).await?;
             }
-            self.compare(one, reader).await?;
         }
-        let (start, end) = (self.start, self.end);
+        self.start_behind_gap();
         let segments = std::mem::take(&mut self.segments);
         let folder = Rc::clone(&self.given.folder);
+        let (start, end) = (self.start, self.end);
         let mut log = PartitionLog::recovered(self.disk.clone(), folder, self.given.rules, segments, start, end);
-        for one in located.iter().filter(|one| one.offset >= end && one.offset >= start) {
+        for one in located.iter().filter(|one| one.offset >= end) {
             self.append(&mut log, one, reader).await?;
         }
         log.write_some(usize::MAX)?;
+        self.end_behind_gap(&mut log);
         let end = log.end();
         log.make_visible(end);
         Ok(Recovered { log, notes: self.notes, has_lost: self.has_lost, must_repeat: self.must_repeat })
     }
 
+    /// Where the commit log begins behind the end and no segment is left, the log begins there too.
+    fn start_behind_gap(&mut self) {
+        let next = self.given.located.iter().find(|one| one.offset >= self.end);
+        let Some(next) = next.filter(|_| self.segments.is_empty()) else { return };
+        let end = self.end.max(self.start);
+        if next.offset > end {
+            self.lose(end, next.offset);
+            (self.start, self.end) = (next.offset, next.offset);
+        }
+    }
+
+    /// Neither the recovery point nor the log start may be above the end.
+    fn end_behind_gap(&mut self, log: &mut PartitionLog<D>) {
+        self.lose(log.end().max(self.start), self.point.offset);
+        log.skip_to(self.point.offset.max(self.start));
+    }
+
     /// A batch that both have must be the same in both; if not, the commit log's was acknowledged (storage rule S9).
     async fn compare(&mut self, one: &Located, reader: &mut RecordReader<D>) -> io::Result<()> {
-        let seen = self.seen.get(&one.offset).copied();
-        if seen.is_some_and(|seen| seen.crc == one.data_crc && seen.bytes == one.data_bytes) {
+        let Some((base, seen)) = self.seen_at(one.offset) else { return Ok(()) };
+        if base == one.offset && seen.crc == one.data_crc && seen.bytes == one.data_bytes {
             return Ok(());
         }
-        let Some(seen) = seen else { return Ok(()) };
+        // Read first, so that a log that cannot be read stops the start before anything is cut.
+        reader.read(one).await?;
         let segment = Rc::clone(&self.segments[seen.segment]);
         let kept = self.keep_aside(&segment, seen.position).await?;
         self.notes.push(format!(
@@ -282,16 +404,28 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             seen.position,
             kept.display()
         ));
-        segment.truncate(seen.position, one.offset).await?;
         for later in self.segments.drain(seen.segment + 1..).collect::<Vec<_>>() {
             self.keep_aside(&later, 0).await?;
             self.remove_segment(later.base()).await?;
         }
+        self.cut(&segment, seen.position, base).await
+    }
+
+    /// The batch of the segments that holds `offset`, or the one behind the gap that it is in; `None` below the log start
+    /// where nothing needs to be.
+    fn seen_at(&self, offset: Offset) -> Option<(Offset, Seen)> {
+        let before = self.seen.range(..=offset).next_back().filter(|(_, seen)| seen.end > offset);
+        let found = before.or_else(|| self.seen.range(offset..).next().filter(|_| offset >= self.start));
+        found.map(|(base, seen)| (*base, *seen))
+    }
+
+    async fn cut(&mut self, segment: &Segment<D>, position: u64, end: Offset) -> io::Result<()> {
+        let end = end.max(segment.base());
+        segment.truncate(position, end).await?;
+        self.seen.retain(|offset, _| *offset < end);
         self.must_repeat = true;
-        self.end = one.offset;
-        self.seen.retain(|offset, _| *offset < one.offset);
-        // Read now, so that a log that cannot be read stops the start before anything else is cut.
-        reader.read(one).await.map(|_| ())
+        self.end = end;
+        Ok(())
     }
 
     async fn keep_aside(&self, segment: &Segment<D>, from: u64) -> io::Result<PathBuf> {
@@ -314,32 +448,35 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             // Written twice: a start that did not come to its end had replayed it.
             return Ok(());
         }
-        let bytes: Bytes = reader.read(one).await?;
-        let Some(facts) = BatchFacts::read(&bytes, 0) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{}: the commit log holds no batch for offset {}", self.given.folder.display(), one.offset),
-            ));
-        };
-        if one.offset > log.end() {
-            self.has_lost = true;
-            self.notes.push(format!(
-                "{}: offsets {} to {} are neither in the segments nor in the commit log",
-                self.given.folder.display(),
-                log.end(),
-                Offset(one.offset.0 - 1)
-            ));
-        }
+        let (facts, bytes) = self.read(one, reader).await?;
+        self.lose(log.end().max(self.start), facts.base_offset);
         let incoming =
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
-        (self.on_batch)(&facts, Some(one.committed_ms));
+        if facts.base_offset >= self.point.offset {
+            (self.on_batch)(&facts, Some(one.committed_ms));
+        }
         if log.unwritten_bytes() >= REPLAY_WRITE_BYTES {
             log.write_some(usize::MAX)?;
             let end = log.end();
             log.make_visible(end);
         }
         Ok(())
+    }
+
+    async fn read(&self, one: &Located, reader: &mut RecordReader<D>) -> io::Result<(BatchFacts, Bytes)> {
+        let bytes: Bytes = reader.read(one).await?;
+        let facts = BatchFacts::read(&bytes, 0);
+        let facts = facts.filter(|facts| facts.base_offset == one.offset && facts.bytes as usize == bytes.len());
+        Ok((facts.ok_or_else(|| self.no_batch(one))?, bytes))
+    }
+
+    fn no_batch(&self, one: &Located) -> io::Error {
+        let folder = self.given.folder.display();
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{folder}: the commit log holds no batch for offset {}", one.offset),
+        )
     }
 }

@@ -52,6 +52,8 @@ impl BatchFacts {
             return None;
         }
         let last_offset = Offset(header.base_offset.0.checked_add(i64::from(header.last_offset_delta))?);
+        // An offset must be left that follows the batch.
+        last_offset.0.checked_add(1)?;
         Some(Self {
             base_offset: header.base_offset,
             last_offset,
@@ -112,6 +114,9 @@ pub enum Stop {
     /// The batch begins below the end of the one before it.
     #[error("a batch whose offset goes back")]
     OffsetBack,
+    /// The batch does not begin where the one before it ends, in a stretch where nothing can be missing.
+    #[error("a batch behind a gap in the offsets")]
+    Gap,
 }
 
 /// What a scan found.
@@ -133,9 +138,19 @@ pub struct Scanner {
     file_bytes: u64,
     position: u64,
     next_offset: Offset,
+    gaps: Gaps,
     batches: u64,
     stop: Option<Stop>,
     pending: BytesMut,
+}
+
+/// Whether offsets may be missing between two batches. The checksum does not cover a batch's base offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// Compaction or a loss may have left some.
+    Allowed,
+    /// Each batch begins where the one before it ends.
+    Refused,
 }
 
 enum Step {
@@ -149,7 +164,7 @@ impl Scanner {
     #[must_use]
     pub fn new(file_bytes: u64, position: u64, min_offset: Offset) -> Self {
         let pending = BytesMut::new();
-        Self { file_bytes, position, next_offset: min_offset, batches: 0, stop: None, pending }
+        Self { file_bytes, position, next_offset: min_offset, gaps: Gaps::Allowed, batches: 0, stop: None, pending }
     }
 
     /// Where the next read must begin.
@@ -181,6 +196,12 @@ impl Scanner {
                 Step::Stop(stop) => self.stop = Some(stop),
             }
         }
+    }
+
+    /// The same scan with this rule about gaps; they are allowed if nothing is said.
+    #[must_use]
+    pub fn with_gaps(self, gaps: Gaps) -> Self {
+        Self { gaps, ..self }
     }
 
     /// The verdict, once everything was fed.
@@ -235,6 +256,9 @@ impl Scanner {
         let Some(facts) = BatchFacts::read(header, self.position) else { return Step::Stop(Stop::NoHeader) };
         if facts.base_offset < self.next_offset {
             return Step::Stop(Stop::OffsetBack);
+        }
+        if self.gaps == Gaps::Refused && facts.base_offset > self.next_offset {
+            return Step::Stop(Stop::Gap);
         }
         if facts.end_position() > self.file_bytes {
             return Step::Stop(Stop::Torn);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::crc::RunningCrc;
 use super::index::{IndexRules, Indexes, TimestampOffset};
 use super::names::{self, DELETED, Kind};
-use super::scan::{BatchFacts, ScanEnd};
+use super::scan::{BatchFacts, Gaps, ScanEnd, Scanner};
 pub use super::segment_derived::Sealing;
 use crate::ids::Offset;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
@@ -235,13 +235,15 @@ impl<D: Disk> Segment<D> {
         &self,
         from: u64,
         min_offset: Offset,
+        gaps: Gaps,
         mut on_batch: impl FnMut(&BatchFacts, &[u8]),
     ) -> io::Result<ScanEnd> {
         let file_bytes = self.log_file()?.bytes()?;
         self.forget_from(from, min_offset);
         self.load_indexes().await?;
+        let scanner = Scanner::new(file_bytes, from, min_offset).with_gaps(gaps);
         let end = self
-            .walk(from, file_bytes, min_offset, |batch, bytes| {
+            .scan(scanner, |batch, bytes| {
                 self.note_batch(batch);
                 self.add_to_crc(batch.position, &[bytes]);
                 on_batch(batch, bytes);

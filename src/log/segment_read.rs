@@ -191,10 +191,18 @@ impl<D: Disk> Segment<D> {
         from: u64,
         file_bytes: u64,
         min_offset: Offset,
+        on_batch: impl FnMut(&BatchFacts, &[u8]),
+    ) -> io::Result<ScanEnd> {
+        self.scan(Scanner::new(file_bytes, from, min_offset), on_batch).await
+    }
+
+    /// The same with a scan of one's own.
+    pub(super) async fn scan(
+        &self,
+        mut scanner: Scanner,
         mut on_batch: impl FnMut(&BatchFacts, &[u8]),
     ) -> io::Result<ScanEnd> {
         let file = self.log_file()?;
-        let mut scanner = Scanner::new(file_bytes, from, min_offset);
         while !scanner.is_done() {
             let chunk = file.read_at(scanner.wants(), WALK_BYTES).await?;
             if chunk.is_empty() {

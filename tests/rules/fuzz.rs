@@ -1,7 +1,5 @@
 //! Spoils valid frames and batches in random ways: whatever comes of it is read or refused, never worse.
-//!
-//! The number of cases is set by `CORELANE_FUZZ_CASES`, the seed by `CORELANE_FUZZ_SEED`; a case that panics is
-//! named by its number, and the same seed gives the same cases.
+//! How many: `dice.rs`.
 
 use bytes::{Bytes, BytesMut};
 use corelane::ids::{ProducerEpoch, ProducerId, Sequence};
@@ -14,70 +12,9 @@ use corelane::wire::produce::{self, ProduceRequest};
 use corelane::wire::unpack::Unpacker;
 use kafka_protocol::messages::ApiKey;
 
+use super::dice::run;
 use super::frames::{fetch_frame, produce_frame};
 use super::records::rules;
-
-const CASES: u64 = 20_000;
-
-/// Numbers that readers are known to stumble over, as they stand in a frame.
-const TRAPS: [&[u8]; 12] = [
-    &[0xff; 4],
-    &[0x7f, 0xff, 0xff, 0xff],
-    &[0x80, 0, 0, 0],
-    &[0, 0, 0, 0],
-    &[0xff, 0xff, 0xff, 0xff, 0x0f],
-    &[0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-    &[0x80, 0x80, 0x80, 0x80, 0x08],
-    &[0xfe, 0xff, 0xff, 0xff, 0x0f],
-    &[0x7f, 0xff],
-    &[0x80, 0],
-    &[0xff, 0xfe],
-    &[0xff; 10],
-];
-
-/// A small generator of numbers, the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.roll() >> 32).unwrap() % end.max(1)
-    }
-
-    /// Spoils `bytes` in one to four places from `from` on.
-    fn spoil(&mut self, bytes: &mut Vec<u8>, from: usize) {
-        for _ in 0..=self.below(4) {
-            let at = from + self.below(bytes.len().saturating_sub(from));
-            match self.below(6) {
-                _ if at >= bytes.len() => {}
-                0 => bytes[at] ^= 1 << self.below(8),
-                1 => bytes[at] = self.roll().to_be_bytes()[0],
-                2 => bytes.truncate(at),
-                3 => drop(bytes.splice(at..at, self.trap().iter().copied())),
-                4 => {
-                    let trap = self.trap();
-                    let end = bytes.len().min(at + trap.len());
-                    bytes[at..end].copy_from_slice(&trap[..end - at]);
-                }
-                _ => {
-                    let end = at + self.below(bytes.len() - at);
-                    let copied = bytes[at..end].to_vec();
-                    bytes.splice(at..at, copied);
-                }
-            }
-        }
-    }
-
-    fn trap(&mut self) -> &'static [u8] {
-        TRAPS[self.below(TRAPS.len())]
-    }
-}
 
 /// Batches of every codec, one of them with a large record.
 fn batches() -> Vec<Bytes> {
@@ -127,35 +64,11 @@ fn admit(records: Option<Bytes>, version: i16, unpacker: &mut Unpacker) -> bool 
     Admission::start(framed, rules, 1).is_ok_and(|admission| admission.finish(unpacker).is_ok())
 }
 
-fn number_of(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |value| value.parse().unwrap())
-}
-
-/// Runs a case after the other; says which one it was if one panics.
-fn run(mut case: impl FnMut(&mut Dice) -> usize) -> usize {
-    struct Number(u64);
-    impl Drop for Number {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("case {} panicked", self.0);
-            }
-        }
-    }
-    let seed = number_of("CORELANE_FUZZ_SEED", 1);
-    let mut passed = 0;
-    for number in 0..number_of("CORELANE_FUZZ_CASES", CASES) {
-        let _number = Number(number);
-        let mut dice = Dice((seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        passed += case(&mut dice);
-    }
-    passed
-}
-
 #[test]
 fn spoilt_requests_do_no_harm() {
     let frames = frames(&batches());
     let mut unpacker = Unpacker::new();
-    let passed = run(|dice| {
+    let passed = run(1, |dice| {
         let mut frame = frames[dice.below(frames.len())].to_vec();
         dice.spoil(&mut frame, 0);
         read_request(frame.into(), &mut unpacker)
@@ -168,7 +81,7 @@ fn spoilt_requests_do_no_harm() {
 fn spoilt_batches_with_a_right_crc_do_no_harm() {
     let batches = batches();
     let mut unpacker = Unpacker::new();
-    let passed = run(|dice| {
+    let passed = run(1, |dice| {
         let mut batch = batches[dice.below(batches.len())].to_vec();
         let from = [21, 61][dice.below(2)];
         dice.spoil(&mut batch, from);
@@ -188,7 +101,7 @@ fn mend(batch: &mut [u8]) {
 #[test]
 fn spoilt_segments_keep_their_valid_prefix() {
     let all: BytesMut = batches().iter().flat_map(|batch| batch.iter().copied()).collect();
-    run(|dice| {
+    run(1, |dice| {
         let mut bytes = all.to_vec();
         let from = dice.below(bytes.len());
         dice.spoil(&mut bytes, from);

@@ -258,7 +258,8 @@ impl DiskFile for MemoryFile {
         if self.direct {
             assert!(position.is_multiple_of(4096) && bytes.is_multiple_of(4096), "direct read out of line");
         }
-        let mut into = vec![0; bytes];
+        let left = self.content.borrow().len().saturating_sub(usize::try_from(position).unwrap());
+        let mut into = vec![0; bytes.min(left)];
         let count = self.read_now(position, &mut into)?;
         into.truncate(count);
         Ok(into.into())

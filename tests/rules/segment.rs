@@ -8,7 +8,7 @@ use bytes::Bytes;
 use corelane::ids::{LogId, Offset};
 use corelane::log::index::{IndexRules, TimestampOffset};
 use corelane::log::names::Kind;
-use corelane::log::scan::Stop;
+use corelane::log::scan::{Gaps, Stop};
 use corelane::log::segment::{Incoming, Known, RollRules, Sealing, Segment};
 use corelane::log::segment_read::ReadLimits;
 use proptest::prelude::*;
@@ -226,7 +226,7 @@ fn recovery_keeps_whole_batches_at_every_cut() {
             let point = concat(&all[..kept]).len() as u64;
             let again = existing(folder.path(), 0, file.len() as u64, i64::MAX);
             let mut seen = 0;
-            let end = run(again.recover(point, Offset(all[kept].base), |_, _| seen += 1)).unwrap();
+            let end = run(again.recover(point, Offset(all[kept].base), Gaps::Refused, |_, _| seen += 1)).unwrap();
             let whole = (0..=all.len()).rev().find(|count| concat(&all[..*count]).len() <= cut).unwrap();
             assert_eq!((seen, end.position), (whole - kept, concat(&all[..whole]).len() as u64), "cut at byte {cut}");
             assert_eq!(fs::metadata(&path).unwrap().len(), end.position, "the file is cut there");
@@ -248,7 +248,7 @@ fn an_empty_file_is_an_empty_segment() {
     let folder = Folder::new();
     drop(create(&folder, 100));
     let again = existing(folder.path(), 100, 0, 100);
-    let end = run(again.recover(0, Offset(100), |_, _| ())).unwrap();
+    let end = run(again.recover(0, Offset(100), Gaps::Allowed, |_, _| ())).unwrap();
     assert_eq!((end.position, end.next_offset, end.stop), (0, Offset(100), None));
     append(&again, &plain_samples(100, 3));
     read_everything(&again, &plain_samples(100, 3));
