@@ -85,6 +85,9 @@ impl<D: Disk> Shard<D> {
         let Some(checkpointer) = self.checkpointer.get() else { return Ok(()) };
         let _turn = checkpointer.turns.mine().await;
         let is_full = full || checkpointer.must_be_full.get() || chain::wants_full(&checkpointer.names.borrow());
+        if !is_full && self.has_nothing_to_tell() {
+            return Ok(());
+        }
         checkpointer.must_be_full.set(true);
         // Everything of these groups was staged before this moment, so the flushes below cover it.
         let covered = self.log().last_closed_sequence();
@@ -102,6 +105,15 @@ impl<D: Disk> Shard<D> {
             self.forget_old_checkpoints(checkpointer).await;
         }
         Ok(())
+    }
+
+    /// Nothing changed since the last checkpoint, and it would free no file.
+    fn has_nothing_to_tell(&self) -> bool {
+        let log = self.log();
+        let frees = log.oldest_needed_after(log.last_closed_sequence()) > log.oldest_needed_file();
+        !frees
+            && self.removed.borrow().is_empty()
+            && !self.all_partitions().iter().any(|partition| partition.is_dirty())
     }
 
     /// Flushes the partitions one after another; true beside the parts when a failed one still needs the commit log.

@@ -218,7 +218,7 @@ async fn retire_leftovers<D: Disk>(
         for partition in 0..topic.partition_count() {
             let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
             let folder = layout.partition(&name);
-            if folder_topic(disk, &folder).await == Some(topic.id) {
+            if catalog_host::folder_topic(disk, &folder).await == Some(topic.id) {
                 catalog_host::retire_folder(disk, layout, &folder, topic.id).await?;
             }
         }
@@ -243,11 +243,6 @@ fn is_known(catalog: &Catalog, folder: &str) -> bool {
     let Some((topic, partition)) = folder.rsplit_once('-') else { return false };
     let count = catalog.topic(topic).map_or(0, |topic| topic.partition_count());
     partition.parse::<i32>().is_ok_and(|partition| (0..count).contains(&partition))
-}
-
-async fn folder_topic<D: Disk>(disk: &D, folder: &Path) -> Option<TopicId> {
-    let content = disk.read_file(&folder.join(kafka_files::PARTITION_METADATA)).await.ok()?;
-    kafka_files::parse_partition_metadata(&String::from_utf8_lossy(&content)).ok()
 }
 
 /// What the checkpoints of all shards say, however many there were, and where their logs are.
@@ -381,7 +376,7 @@ impl<D: Disk> Shard<D> {
 
     /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.
     async fn prepare_folder(&self, folder: &Path, name: &TopicPartition, topic: TopicId) -> io::Result<()> {
-        match folder_topic(&self.disk, folder).await {
+        match catalog_host::folder_topic(&self.disk, folder).await {
             Some(id) if id == topic => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,

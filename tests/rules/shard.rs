@@ -26,7 +26,7 @@ use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
-use crate::memory_disk::MemoryDisk;
+use crate::memory_disk::{MemoryDisk, WriteFault};
 use crate::mini_host;
 
 const DATA: &str = "/data";
@@ -240,7 +240,7 @@ fn everything_that_found_no_room_is_written_once_there_is_room() {
         let node = Node::start(&disk, &settings).await;
         let key = node.create("t").await;
         fill_up(&disk).await;
-        let batches: Vec<_> = (0..5).map(|sequence| batch(1, sequence, 40_000)).collect();
+        let batches: Vec<_> = (0..5).map(|sequence| batch(1, sequence, 60_000)).collect();
         let refused = within(10, node.send(key, &batches)).await.map(produced).unwrap();
         assert!(refused.iter().all(|result| result.error == ErrorCode::KafkaStorageError));
         wait(1500).await;
@@ -387,5 +387,51 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
         let Some(Outcome::Answer(answer)) = answer.await else { panic!("it is woken by what came") };
         assert!(answer.len() > 60);
+    });
+}
+
+#[test]
+fn a_catalog_change_is_seen_even_if_the_snapshot_behind_it_fails() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        wait(3500).await;
+        let mut last = None;
+        for _ in 0..1000 {
+            // The change itself is one write; the one after it begins a snapshot.
+            disk.fail_write(1, WriteFault::Short(0));
+            let Ok(results) = node.shard.change_catalog(Command::AllocateProducerIds { count: 1000 }).await else {
+                break;
+            };
+            let catalog::Outcome::ProducerIds(first) = results[0].outcome else { panic!("{results:?}") };
+            assert!(last < Some(first.0));
+            last = Some(first.0);
+        }
+        assert!(last > Some(300_000), "{last:?}");
+        let node = Node::start(&disk.copy(), SMALL).await;
+        let results = node.shard.change_catalog(Command::AllocateProducerIds { count: 1000 }).await.unwrap();
+        let next = catalog::Outcome::ProducerIds(ProducerId(last.unwrap() + 1000));
+        assert_eq!(results[0].outcome, next, "a change was durable and nobody was told");
+    });
+}
+
+#[test]
+fn the_folder_of_an_unfinished_deletion_does_not_become_a_new_topics() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        let old = node.create("t").await;
+        assert_eq!(node.produce(old, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        let folder = segment("t").parent().unwrap().to_owned();
+        let left: Vec<_> = disk.paths().into_iter().filter(|path| path.starts_with(&folder)).collect();
+        let left: Vec<_> = left.into_iter().map(|path| (path.clone(), disk.content(&path))).collect();
+        node.delete(old).await;
+        // A crash before the rename, and a catalog that has forgotten the deletion.
+        left.into_iter().for_each(|(path, content)| disk.put(&path, content));
+        let new = node.create("t").await;
+        assert_eq!(node.produce(new, &batch(2, 0, 20)).await, (ErrorCode::None, 0));
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(node.read(new, 0).await.high_watermark, Offset(1));
+        assert!(disk.paths().iter().any(|path| path.to_string_lossy().contains("-stray/")), "kept, but elsewhere");
     });
 }
