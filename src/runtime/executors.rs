@@ -1,12 +1,8 @@
 //! One pinned glommio executor per shard: start, stop, what a panic does.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
