@@ -74,6 +74,8 @@ pub struct Partition<D: Disk> {
     durable_end: Cell<Offset>,
     watchers: RefCell<Vec<Rc<Watcher>>>,
     is_failed: Cell<bool>,
+    /// Acknowledged records are missing: nothing new is taken until somebody has accepted that.
+    has_lost: Cell<bool>,
     /// A write found no room: nothing new is taken until it has gone through.
     is_stuck: Cell<bool>,
     is_writing: Cell<bool>,
@@ -113,6 +115,7 @@ impl<D: Disk> Partition<D> {
             durable_end: Cell::new(end),
             watchers: RefCell::default(),
             is_failed: Cell::new(false),
+            has_lost: Cell::new(false),
             is_stuck: Cell::new(false),
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
@@ -177,6 +180,12 @@ impl<D: Disk> Partition<D> {
         self.high_watermark.wake_all();
     }
 
+    /// Recovery could not bring everything back: nothing new is taken; what is there is whole, and can be read.
+    pub fn refuse_after_loss(&self) {
+        self.has_lost.set(true);
+        tracing::error!("{}: acknowledged records are missing, see above; it takes no new records", self.name);
+    }
+
     /// True if anything was staged since the last time this was asked.
     pub fn take_dirty(&self) -> bool {
         self.is_dirty.replace(false)
@@ -220,7 +229,7 @@ impl<D: Disk> Partition<D> {
                 });
             }
         }
-        if !context.admits || self.is_failed.get() || self.is_stuck.get() {
+        if !context.admits || self.is_failed.get() || self.is_stuck.get() || self.has_lost.get() {
             return Err(ErrorCode::KafkaStorageError);
         }
         self.append(batch, &identity, context)
@@ -266,7 +275,7 @@ impl<D: Disk> Partition<D> {
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].
     pub fn write_little(&self, waiters: &Waiters) -> bool {
-        if self.is_writing.get() || self.is_failed.get() {
+        if self.is_writing.get() || !self.may_write() {
             return false;
         }
         let result = self.log.borrow_mut().write_some(WRITE_BYTES);
@@ -279,12 +288,17 @@ impl<D: Disk> Partition<D> {
         if self.is_writing.replace(true) {
             return;
         }
-        while !self.is_failed.get() && !self.is_stuck.get() && !self.log.borrow().is_written() {
+        while self.may_write() && !self.is_stuck.get() && !self.log.borrow().is_written() {
             let result = self.log.borrow_mut().write_some(WRITE_BYTES);
             self.note_written(result, waiters);
             crate::runtime::host::yield_now().await;
         }
         self.is_writing.set(false);
+    }
+
+    /// A deleted partition writes nothing any more: its name may belong to another one by now.
+    fn may_write(&self) -> bool {
+        !self.is_failed.get() && !self.is_closed.get()
     }
 
     fn note_written(&self, result: std::io::Result<Offset>, waiters: &Waiters) {

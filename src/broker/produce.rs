@@ -15,6 +15,9 @@ use crate::runtime::host::{self, Queue};
 use crate::wire::admission::Refused;
 use crate::wire::error_code::ErrorCode;
 
+/// What the tail cache needs beside the bytes of a batch.
+const KEPT_BYTES: usize = 128;
+
 /// One batch of a request, after staging.
 struct Waiting<D: Disk> {
     produced: Produced,
@@ -122,7 +125,7 @@ impl<D: Disk> Shard<D> {
         };
         let mut staged = partition.stage(batch, &mut context)?;
         if let Some(stored) = staged.stored.take() {
-            let bytes = stored.len();
+            let bytes = stored.len() + KEPT_BYTES;
             let is_lazy = partition.durability() == Durability::PageCache;
             let group = log.push(LogRecord::batch(partition.log_id, staged.base_offset, stored), is_lazy);
             let undurable = Undurable { group, partition: Rc::clone(partition), end: staged.end };
@@ -146,6 +149,13 @@ impl<D: Disk> Shard<D> {
         self.tail_bytes.set(held);
     }
 
+    /// The tail cache lets a deleted partition go, and with it the descriptors that keep its room on the disk taken.
+    pub(super) fn forget_tail(&self, gone: &Rc<Partition<D>>) {
+        let mut order = self.tail_order.borrow_mut();
+        order.retain(|kept| !Rc::ptr_eq(&kept.partition, gone));
+        self.tail_bytes.set(order.iter().map(|kept| kept.bytes).sum());
+    }
+
     /// Who waits for the kernel only does not wait for the commit log: its bytes go to the segment at once.
     fn write_what_is_awaited(self: &Rc<Self>, waiting: &[Waiting<D>], level: AckLevel) {
         let waits_for_kernel = |one: &Waiting<D>| {
@@ -163,8 +173,7 @@ impl<D: Disk> Shard<D> {
         let mut partitions = std::mem::take(&mut *self.unwritten.borrow_mut());
         for partition in partitions.drain(..) {
             if partition.write_little(&self.waiters) {
-                let shard = Rc::clone(self);
-                host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
+                self.write_rest_of(partition);
             }
         }
         // Keeps the list's memory for the next group.
@@ -172,6 +181,11 @@ impl<D: Disk> Shard<D> {
         if unwritten.is_empty() {
             *unwritten = partitions;
         }
+    }
+
+    pub(super) fn write_rest_of(self: &Rc<Self>, partition: Rc<Partition<D>>) {
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
     }
 
     /// The groups up to `group` are on disk.

@@ -374,7 +374,7 @@ impl<D: Disk> Shard<D> {
             partition.mark_dirty();
         }
         if recovered.has_lost {
-            partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));
+            partition.refuse_after_loss();
         }
         Ok(partition)
     }

@@ -119,6 +119,8 @@ pub struct Shard<D: Disk> {
     pub(super) old_files: RefCell<Vec<PathBuf>>,
     generation: Cell<u64>,
     is_serving: Cell<bool>,
+    /// The last checkpoint is being written.
+    pub(super) is_closing: Cell<bool>,
     catalog: RefCell<Arc<Catalog>>,
     catalog_host: OnceCell<CatalogHost<D>>,
     config: Arc<Config>,
@@ -161,6 +163,7 @@ impl<D: Disk> Shard<D> {
             old_files: RefCell::default(),
             generation: Cell::default(),
             is_serving: Cell::default(),
+            is_closing: Cell::default(),
             catalog: RefCell::new(Arc::new(Catalog::new(Arc::clone(&parts.config)))),
             catalog_host: OnceCell::new(),
             config: parts.config,
@@ -503,10 +506,10 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Tries writes again that found no room, and gives the descriptors of idle segments back.
-    fn look_at_partitions(&self) {
+    fn look_at_partitions(self: &Rc<Self>) {
         for partition in self.all_partitions() {
-            if partition.is_stuck() {
-                partition.write_little(&self.waiters);
+            if partition.is_stuck() && partition.write_little(&self.waiters) {
+                self.write_rest_of(Rc::clone(&partition));
             }
             let log = partition.log.borrow();
             let closed = log.segments().len().saturating_sub(1);

@@ -306,6 +306,11 @@ impl<D: Disk> PartitionLog<D> {
         })
     }
 
+    /// The folder could not be synced: it must be tried again.
+    pub fn mark_folder_changed(&mut self) {
+        self.folder_changed = true;
+    }
+
     /// True once after files of the folder were made or renamed: the folder must be synced.
     pub fn take_folder_changed(&mut self) -> bool {
         std::mem::take(&mut self.folder_changed)

@@ -1,26 +1,17 @@
 //! One pinned glommio executor per shard: start, stop, what a panic does.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use glommio::{GlommioError, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle};
 
 use super::host::Queue;
+use super::pace;
 use crate::ids::ShardId;
 
-/// How long a task may run before the executor looks at timers and the ring again, if the task asks.
-///
-/// glommio's own 100 ms make a timer late by as much beside a busy task.
-const PREEMPT: Duration = Duration::from_micros(250);
-/// Time between two beats of a [`Pulse`]: while there is work, and at most while there is none.
-const PULSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(64));
 /// Memory that each executor registers with the kernel, in bytes; three times as much is pinned.
 const IO_MEMORY_BYTES: usize = 1024 * 1024;
 /// Share of the core that background tasks get, where requests have 1000.
@@ -93,92 +84,18 @@ where
 
 fn run<F: Future>(cpu: usize, spin: Duration, make: impl FnOnce() -> F) -> io::Result<F::Output> {
     let executor = LocalExecutorBuilder::new(Placement::Fixed(cpu))
-        .preempt_timer(PREEMPT)
+        .preempt_timer(pace::GLOMMIO_PREEMPT)
         .spin_before_park(spin)
         .io_memory(IO_MEMORY_BYTES)
         .make()
         .map_err(plain_error::<()>)?;
     executor.run(async {
         open_queues();
-        let (pulse, thread) = Pulse::start().await?;
-        let output = make().await;
-        pulse.end(thread);
-        Ok(output)
+        pace::start().await?;
+        let result = pace::paced(make()).await;
+        pace::stop();
+        Ok(result)
     })
-}
-
-/// A beat from another thread that wakes an executor now and then, seldom when it has nothing to do.
-///
-/// glommio 0.9 goes to sleep with tasks ready to run when its preempt timer fires between its poll and its first task,
-/// that is whenever the kernel takes the thread off the core just there: its `run_task_queues` says the same then as
-/// when nothing was ready. Whatever comes next wakes it; this makes sure that something comes soon. A timer of the
-/// executor itself would not do: what it wakes may be what is left lying.
-#[derive(Default)]
-struct Pulse {
-    waker: Mutex<Option<Waker>>,
-    was_busy: AtomicBool,
-    is_over: AtomicBool,
-}
-
-impl Pulse {
-    /// Starts beating for the executor of this thread; ready once it does.
-    async fn start() -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let pulse = Arc::new(Self::default());
-        let beating = Arc::clone(&pulse);
-        let thread = thread::Builder::new().name("pulse".to_string()).spawn(move || beating.beat())?;
-        // Until the task below has run for the first time, this one is woken.
-        let is_felt = Rc::new(Cell::new(false));
-        glommio::spawn_local(Arc::clone(&pulse).feel(Rc::clone(&is_felt))).detach();
-        poll_fn(|context| {
-            if is_felt.get() {
-                return Poll::Ready(());
-            }
-            pulse.store(Some(context.waker().clone()));
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
-        Ok((pulse, thread))
-    }
-
-    fn store(&self, waker: Option<Waker>) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = waker;
-    }
-
-    /// The task that is woken: notes whether others ran since the last beat.
-    async fn feel(self: Arc<Self>, is_felt: Rc<Cell<bool>>) {
-        poll_fn(|context| {
-            if !is_felt.replace(true) {
-                self.store(Some(context.waker().clone()));
-            }
-            // Since the last time; one is this task itself.
-            let run = glommio::executor().executor_stats().tasks_executed();
-            self.was_busy.fetch_or(run > 1, Ordering::Relaxed);
-            Poll::<()>::Pending
-        })
-        .await;
-    }
-
-    fn beat(&self) {
-        let mut pause = PULSE.0;
-        while !self.is_over.load(Ordering::Acquire) {
-            thread::park_timeout(pause);
-            // Under the lock, so that the executor cannot end with its waker in use.
-            if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
-                waker.wake_by_ref();
-            }
-            pause = if self.was_busy.swap(false, Ordering::Relaxed) { PULSE.0 } else { (pause * 2).min(PULSE.1) };
-        }
-    }
-
-    /// The executor ends: its waker must not outlive it on another thread.
-    fn end(&self, thread: JoinHandle<()>) {
-        self.store(None);
-        self.is_over.store(true, Ordering::Release);
-        thread.thread().unpark();
-        // A thread that only beats has nothing to say.
-        let _ = thread.join();
-    }
 }
 
 fn open_queues() {
@@ -212,7 +129,7 @@ pub(super) fn spawn(queue: Queue, task: impl Future<Output = ()> + 'static) {
         Queue::Requests => queues.requests,
         Queue::Background => queues.background,
     };
-    match glommio::spawn_local_into(task, handle) {
+    match glommio::spawn_local_into(pace::paced(task), handle) {
         Ok(task) => drop(task.detach()),
         Err(error) => unreachable!("the queues of a shard live as long as it: {error}"),
     }
@@ -238,6 +155,7 @@ pub(super) fn plain_error<T>(error: GlommioError<T>) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::rc::Rc;
 
     use super::*;
     use crate::runtime::{clock, host, signal, startup};
@@ -262,7 +180,7 @@ mod tests {
         assert!(ended[0].is_ok() && ended[1].is_err());
     }
 
-    /// With glommio's default a timer would be up to 200 ms late beside a busy task.
+    /// Without the pace a timer would fire when the busy task ends, here never.
     #[test]
     fn a_timer_is_in_time_beside_a_busy_task() {
         let cpu = startup::choose_cpus(Some(1)).unwrap();
@@ -282,7 +200,7 @@ mod tests {
             clock::monotonic() - before - Duration::from_millis(10)
         });
         let late = late.unwrap().join().remove(0).unwrap();
-        assert!(late < Duration::from_millis(90), "ten timers were late by {late:?} together");
+        assert!(late < Duration::from_millis(50), "ten timers were late by {late:?} together");
     }
 
     #[test]
@@ -309,41 +227,6 @@ mod tests {
         let cpu = startup::choose_cpus(Some(1)).unwrap();
         let on = start(&cpu, Duration::ZERO, |_| blocking(|| thread::current().name().map(str::to_string)));
         assert_ne!(on.unwrap().join().remove(0).unwrap().as_deref(), Some("shard-0"));
-    }
-
-    /// See [`Pulse`]: without it one of these hops never ends, sooner or later.
-    #[test]
-    fn no_wake_up_is_lost_on_a_core_that_others_want() {
-        const HOPS: usize = 2_000;
-        let cpu = startup::choose_cpus(Some(1)).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let rivals: Vec<_> = (0..2).map(|_| rival(cpu[0], Arc::clone(&is_over))).collect();
-        let (done, hopped) = std::sync::mpsc::channel();
-        let shard = start(&cpu, Duration::ZERO, move |_| {
-            let done = done.clone();
-            async move {
-                for _ in 0..HOPS {
-                    blocking(thread::yield_now).await;
-                }
-                done.send(()).unwrap();
-            }
-        });
-        let in_time = hopped.recv_timeout(Duration::from_secs(60));
-        is_over.store(true, Ordering::Relaxed);
-        assert!(in_time.is_ok(), "the shard sleeps");
-        drop((shard.unwrap().join(), rivals.into_iter().map(|rival| rival.join().unwrap()).collect::<Vec<_>>()));
-    }
-
-    /// A thread that keeps a core busy.
-    fn rival(cpu: usize, is_over: Arc<AtomicBool>) -> JoinHandle<()> {
-        thread::spawn(move || {
-            let mut only = nix::sched::CpuSet::new();
-            only.set(cpu).unwrap();
-            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
-            while !is_over.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        })
     }
 
     /// Runs in a process of its own, see below.

@@ -4,6 +4,7 @@ use corelane::ids::{Offset, Sequence};
 use corelane::wire::batch::{Attributes, Codec, set_crc};
 use corelane::wire::builder::BatchBuilder;
 
+use super::harness::batches::whole;
 use super::world::*;
 
 const P: i64 = 70_000;
@@ -120,6 +121,19 @@ fn eos_b25_a_timestamp_too_far_ahead_is_refused() {
     assert_eq!(answer.record_errors.iter().map(|one| one.batch_index).collect::<Vec<_>>(), [1]);
     assert_eq!(world.send(BatchBuilder::new().value(now + 1_800_000, b"a")), (0, 0));
     assert_eq!(world.send(BatchBuilder::new().value(-1, b"a")), (0, 1), "no timestamp is none too far");
+}
+
+/// On a topic of the client's time the claim is corrected.
+#[test]
+fn clients_do_not_claim_the_brokers_time() {
+    let mut world = World::with_special("claim", "message.timestamp.type", "LogAppendTime");
+    let claim = || plain(2).header(|header| header.attributes = Attributes(1 << 3)).build();
+    let answer = world.answer("special", 0, &claim());
+    assert_eq!(shortened(&answer), (32, -1, -1, TOLD));
+    assert_eq!(answer.record_errors.iter().map(|one| one.batch_index).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(shortened(&world.answer(TOPIC, 0, &claim())), (0, 0, -1, 0));
+    let all = world.client.read_all(TOPIC, 0);
+    assert_eq!(whole(&all)[0].facts.attributes, 0);
 }
 
 #[test]

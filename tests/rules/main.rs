@@ -25,4 +25,5 @@ mod sample;
 mod scan;
 mod seal;
 mod segment;
+mod shard;
 mod store;
