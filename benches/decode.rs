@@ -150,7 +150,7 @@ fn measure_frames() {
             ..FetchedPartition::failed(0, ErrorCode::None)
         };
         let topics = vec![FetchedTopic { topic: topic.clone(), partitions: vec![partition] }];
-        let response = FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics };
+        let response = FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics, leader: None };
         measure(&format!("  fetch response, {batches} batches of 1 KiB"), 0.0, || black_box(&response).encode(16, 1));
     }
 }

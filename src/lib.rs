@@ -10,7 +10,7 @@
 //! - [`broker`]: shards, partitions, catalog, routing.
 //! - [`requests`]: one file per API key: decode → ask the broker → encode.
 //! - [`net`]: acceptor and connections.
-//! - [`bench`]: the load generator behind `corelane bench`.
+//! - [`mod@bench`]: the load generator behind `corelane bench`.
 //! - [`server`]: start order, shutdown order.
 
 pub mod bench;

@@ -6,11 +6,7 @@ use clap::Parser;
 use corelane::bench::{self, BenchArgs};
 use corelane::config::args::{Args, BrokerArgs, Command, ConfigCommand};
 use corelane::config::{self, ConfigError};
-use corelane::runtime::alloc::LazyAlloc;
 use corelane::server;
-
-#[global_allocator]
-static ALLOCATOR: LazyAlloc = LazyAlloc;
 
 /// Exit status when the broker or a tool fails; wrong arguments have clap's own, 2.
 const FAILED: u8 = 1;

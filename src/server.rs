@@ -33,11 +33,11 @@ use crate::requests::{self, Api};
 use crate::runtime::budget::Budget;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
+use crate::runtime::executors;
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, mesh};
 use crate::runtime::real_disk::{RealDisk, settle_device};
 use crate::runtime::startup::{self, StopSignals};
-use crate::runtime::executors;
 
 /// Largest frame of everything but Produce.
 const COLD_FRAME_BYTES_MAX: usize = 8 << 20;
@@ -70,8 +70,6 @@ pub fn run(config: Config) -> Result<(), String> {
     let _lock = startup::lock_data_dir(&config.data_dir)?;
     startup::check_memlock()?;
     startup::check_io_uring()?;
-    startup::check_overcommit()?;
-    startup::avoid_huge_pages();
     let _open_files = startup::raise_open_files();
     let cpus = startup::choose_cpus(config.cores)?;
     let listener = startup::bind(address_of(&config)?)?;
@@ -88,7 +86,12 @@ pub fn run(config: Config) -> Result<(), String> {
 fn start_logging(filter: &str) -> Result<tracing_appender::non_blocking::WorkerGuard, String> {
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| format!("corelane.log: {error}"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false).with_ansi(io::stderr().is_terminal()).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
     Ok(guard)
 }
 
@@ -165,7 +168,10 @@ fn advertised(config: &Config, address: SocketAddr) -> (String, i32) {
 
 fn end_of(shards: executors::Shards<()>) -> String {
     let failed = shards.join().into_iter().find_map(Result::err);
-    failed.map_or_else(|| "the shards ended before they were ready".to_string(), |error| format!("a shard cannot start: {error}"))
+    failed.map_or_else(
+        || "the shards ended before they were ready".to_string(),
+        |error| format!("a shard cannot start: {error}"),
+    )
 }
 
 impl Broker {
@@ -181,7 +187,9 @@ impl Broker {
                 Err(RecvTimeoutError::Timeout) if self.progress.load(Ordering::Relaxed) != seen => {
                     seen = self.progress.load(Ordering::Relaxed);
                 }
-                Err(_) => return Err("the stop made no progress for 10 s: leaving; the next start recovers".to_string()),
+                Err(_) => {
+                    return Err("the stop made no progress for 10 s: leaving; the next start recovers".to_string());
+                }
             }
         }
         let failed = self.shards.join().into_iter().find_map(Result::err);
@@ -305,7 +313,9 @@ async fn bring_up(shard: &Rc<Shard<RealDisk>>) -> Result<OpenStore, String> {
     }
     let removed = recovery::remove_old_shards(&RealDisk, &layout, shard.shards()).await;
     removed.unwrap_or_else(|error| tracing::warn!("the folder of a shard that is no more cannot be removed: {error}"));
-    tracing::info!("retention and compaction are not done yet: topics keep all their data, whatever their settings say");
+    tracing::info!(
+        "retention and compaction are not done yet: topics keep all their data, whatever their settings say"
+    );
     Ok(RefCell::new(store))
 }
 

@@ -88,7 +88,6 @@ find_corelane() {
 }
 
 # start_corelane DATA [ARGS...] → PID, ADDRESS, PORT, READY_MS. The port is the kernel's choice unless ARGS name one.
-# WRAP (an array) is put before the command, e.g. strace; PID is the broker all the same.
 # shellcheck disable=SC2034
 start_corelane() {
   local data=$1; shift
@@ -98,7 +97,7 @@ start_corelane() {
   local listen=(--listen 127.0.0.1:0)
   [[ " $* " == *" --listen "* ]] && listen=()
   local from; from=$(date +%s%N)
-  ${WRAP[@]+"${WRAP[@]}"} "$CORELANE" serve "${listen[@]}" --data-dir "$data" "$@" >"$out" 2>>"$log" </dev/null &
+  "$CORELANE" serve "${listen[@]}" --data-dir "$data" "$@" >"$out" 2>>"$log" </dev/null &
   PID=$!
   STARTED+=("$PID")
   local deadline=$((SECONDS + ${READY_SECONDS:-60}))
@@ -110,10 +109,6 @@ start_corelane() {
   READY_MS=$((($(date +%s%N) - from) / 1000000))
   ADDRESS=$(grep -o -E '([0-9]{1,3}\.){3}[0-9]{1,3}:[0-9]+' "$out" | head -n 1)
   [[ -n $ADDRESS ]] || die "no address in the line: $(head -n 1 "$out")"
-  if [[ -n ${WRAP[*]-} ]]; then
-    PID=$(cut -d' ' -f1 "/proc/$PID/task/$PID/children")
-    STARTED=("$PID" "${STARTED[@]}")
-  fi
   PORT=${ADDRESS##*:}
 }
 

@@ -29,6 +29,8 @@ use crate::wire::error_code::ErrorCode;
 const FOLDERS_IN_A_ROW: usize = 16;
 /// Ending of the folder of a deleted partition, as in Kafka.
 pub const DELETED_FOLDER: &str = "-delete";
+/// Ending of the folder of a partition that nobody knows, as in Kafka.
+const STRAY_FOLDER: &str = "-stray";
 /// Characters of a folder's name that are kept when it is deleted.
 const NAME_KEPT: usize = 255 - 1 - 32 - DELETED_FOLDER.len();
 
@@ -48,18 +50,22 @@ impl<D: Disk> CatalogHost<D> {
     /// Makes records durable, all or none.
     async fn append(&self, records: &[CatalogRecord], next: &Catalog) -> io::Result<()> {
         let encoded: Vec<_> = records.iter().map(CatalogRecord::encode).collect();
-        let full = match self.log.append(&encoded).await {
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => true,
-            other => {
-                other?;
-                self.log.needs_snapshot()
-            }
-        };
-        if full {
-            let snapshot: Vec<_> = next.snapshot_records().iter().map(CatalogRecord::encode).collect();
-            self.log.rewrite(&snapshot).await?;
+        match self.log.append(&encoded).await {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return self.rewrite(next).await,
+            other => other?,
+        }
+        // The change is durable: whatever becomes of a snapshot, it must be seen, or its ids would be given out again.
+        if self.log.needs_snapshot()
+            && let Err(error) = self.rewrite(next).await
+        {
+            tracing::warn!("the catalog's other file cannot be begun, the next change tries again: {error}");
         }
         Ok(())
+    }
+
+    async fn rewrite(&self, next: &Catalog) -> io::Result<()> {
+        let snapshot: Vec<_> = next.snapshot_records().iter().map(CatalogRecord::encode).collect();
+        self.log.rewrite(&snapshot).await
     }
 }
 
@@ -146,6 +152,7 @@ impl<D: Disk> Shard<D> {
             let key = PartitionKey { topic: topic.id, partition };
             let Some(gone) = self.partitions.borrow_mut().remove(&key) else { continue };
             gone.close(&self.waiters);
+            self.forget_tail(&gone);
             self.removed.borrow_mut().push(gone.log_id);
             let folder = self.layout.partition(&gone.name);
             match retire_folder(&self.disk, &self.layout, &folder, topic.id).await {
@@ -153,7 +160,10 @@ impl<D: Disk> Shard<D> {
                     let disk = self.disk.clone();
                     host::spawn(Queue::Background, async move {
                         if let Err(error) = disk.remove_dir_all(&retired).await {
-                            tracing::warn!("{}: cannot be removed now, the next start tries again: {error}", retired.display());
+                            tracing::warn!(
+                                "{}: cannot be removed now, the next start tries again: {error}",
+                                retired.display()
+                            );
                         }
                     });
                 }
@@ -170,16 +180,20 @@ pub(super) async fn retire_folder<D: Disk>(
     folder: &Path,
     topic: TopicId,
 ) -> io::Result<std::path::PathBuf> {
+    let retired = retired_name(layout, folder, topic, DELETED_FOLDER);
+    disk.rename(folder, &retired)?;
+    disk.sync_dir(&layout.kafka()).await?;
+    Ok(retired)
+}
+
+fn retired_name(layout: &Layout, folder: &Path, topic: TopicId, ending: &str) -> std::path::PathBuf {
     // As Kafka names it: the name, cut so that the whole stays below the limit of a file name, a dot, 32 hexadecimal
     // digits that nothing else has, and the ending.
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let kept: String = name.chars().take(NAME_KEPT).collect();
     let partition = name.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
     let topic = topic.0.iter().take(12).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    let retired = layout.kafka().join(format!("{kept}.{topic}{partition:08x}{DELETED_FOLDER}"));
-    disk.rename(folder, &retired)?;
-    disk.sync_dir(&layout.kafka()).await?;
-    Ok(retired)
+    layout.kafka().join(format!("{kept}.{topic}{partition:08x}{ending}"))
 }
 
 /// Makes the folders of the partitions that `next` has and `before` has not, durably, each with its topic's id.
@@ -204,6 +218,22 @@ pub(super) async fn make_folders<D: Disk>(
     if made > 0 { disk.sync_fs(layout.root()).await } else { Ok(()) }
 }
 
+/// A folder of another topic in this place (of a deletion that a crash cut short) is renamed as Kafka renames strays: its
+/// records must not become the new topic's, and what the catalog does not call deleted is not removed (storage rule S12).
+async fn set_aside_stranger<D: Disk>(disk: &D, layout: &Layout, folder: &Path, topic: TopicId) -> io::Result<()> {
+    let Some(other) = folder_topic(disk, folder).await.filter(|other| *other != topic) else { return Ok(()) };
+    let aside = retired_name(layout, folder, other, STRAY_FOLDER);
+    disk.rename(folder, &aside)?;
+    tracing::warn!("{} belonged to another topic: it is now {}", folder.display(), aside.display());
+    Ok(())
+}
+
+/// The topic that a partition's folder says it belongs to.
+pub(super) async fn folder_topic<D: Disk>(disk: &D, folder: &Path) -> Option<TopicId> {
+    let content = disk.read_file(&folder.join(kafka_files::PARTITION_METADATA)).await.ok()?;
+    kafka_files::parse_partition_metadata(&String::from_utf8_lossy(&content)).ok()
+}
+
 /// Makes one folder with its `partition.metadata`; durable after a sync of the file system.
 pub(super) async fn make_folder<D: Disk>(
     disk: &D,
@@ -213,6 +243,7 @@ pub(super) async fn make_folder<D: Disk>(
 ) -> io::Result<()> {
     use crate::runtime::disk::{Access, Create, DiskFile, short_write};
     let folder = layout.partition(name);
+    set_aside_stranger(disk, layout, &folder, topic).await?;
     disk.create_dir_all(&folder)?;
     let path = folder.join(kafka_files::PARTITION_METADATA);
     let content = Bytes::from(kafka_files::encode_partition_metadata(topic));

@@ -22,6 +22,8 @@ use crate::state::producers::{Change, ProducerState};
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
 const PAUSE: Duration = Duration::from_millis(1);
+/// A checkpoint that failed is tried again after this time.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// The chain of checkpoint files of one shard.
 pub struct Checkpointer {
@@ -29,6 +31,8 @@ pub struct Checkpointer {
     names: RefCell<Vec<Named>>,
     next_seq: Cell<u64>,
     newest: Cell<u64>,
+    /// An attempt failed after changes had been taken for it: only a full one says everything again.
+    must_be_full: Cell<bool>,
     turns: Turns,
 }
 
@@ -37,7 +41,14 @@ impl Checkpointer {
     #[must_use]
     pub fn new(folder: PathBuf, names: Vec<Named>, next_seq: u64) -> Self {
         let newest = names.last().map_or(0, |named| named.seq);
-        Self { folder, names: RefCell::new(names), next_seq: Cell::new(next_seq), newest: Cell::new(newest), turns: Turns::default() }
+        Self {
+            folder,
+            names: RefCell::new(names),
+            next_seq: Cell::new(next_seq),
+            newest: Cell::new(newest),
+            must_be_full: Cell::default(),
+            turns: Turns::default(),
+        }
     }
 }
 
@@ -51,13 +62,17 @@ impl<D: Disk> Shard<D> {
     /// Writes checkpoints when the log presses, when time has passed with something dirty, and on request.
     pub(super) async fn keep_checkpoints(self: Rc<Self>) {
         let interval = Duration::from_millis(self.config().checkpoint_interval_ms);
-        while !self.is_stopping() {
-            rung_or_elapsed(self.log().pressure(), interval).await;
-            if self.is_stopping() || self.log().is_failed() {
+        let mut wait = interval;
+        loop {
+            rung_or_elapsed(self.log().pressure(), wait).await;
+            // Not before the last group is written: while the shard stops, that may need a file to become free.
+            if self.is_closing.get() || self.log().is_failed() {
                 return;
             }
+            wait = interval;
             if let Err(error) = self.checkpoint(false, PAUSE).await {
                 tracing::error!("{}: the checkpoint failed, the commit log keeps its files: {error}", self.id);
+                wait = interval.min(RETRY);
             }
         }
     }
@@ -69,37 +84,68 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn checkpoint(self: &Rc<Self>, full: bool, pause: Duration) -> io::Result<()> {
         let Some(checkpointer) = self.checkpointer.get() else { return Ok(()) };
         let _turn = checkpointer.turns.mine().await;
-        let is_full = full || chain::wants_full(&checkpointer.names.borrow());
+        let is_full = full || checkpointer.must_be_full.get() || chain::wants_full(&checkpointer.names.borrow());
+        if !is_full && self.has_nothing_to_tell() {
+            return Ok(());
+        }
+        checkpointer.must_be_full.set(true);
         // Everything of these groups was staged before this moment, so the flushes below cover it.
         let covered = self.log().last_closed_sequence();
-        let failed_before = self.all_partitions().iter().any(|partition| partition.is_failed());
-        let mut parts = Vec::new();
-        for partition in self.all_partitions() {
-            let is_dirty = self.is_serving() && partition.take_dirty();
-            if is_dirty || is_full {
-                match self.flush_partition(&partition, is_full, is_dirty).await {
-                    Ok(part) => {
-                        parts.push(part);
-                        self.note_progress();
-                    }
-                    Err(error) => {
-                        partition.mark_dirty();
-                        return Err(error);
-                    }
-                }
-                if is_dirty && !pause.is_zero() {
-                    clock::sleep(pause).await;
-                }
-            }
-        }
+        let (parts, is_pinned) = self.flush_partitions(is_full, pause).await?;
         let oldest_needed_file =
-            if failed_before { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
+            if is_pinned { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
         self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
+        checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
-        if is_full && self.is_serving() {
+        if is_pinned && !self.log_is_pinned.replace(true) {
+            self.refuse_stalled();
+        }
+        // What a failed partition left out of this one stands in an older one.
+        if is_full && self.is_serving() && !is_pinned {
             self.forget_old_checkpoints(checkpointer).await;
         }
         Ok(())
+    }
+
+    /// Nothing changed since the last checkpoint, and it would free no file.
+    fn has_nothing_to_tell(&self) -> bool {
+        let log = self.log();
+        let frees = log.oldest_needed_after(log.last_closed_sequence()) > log.oldest_needed_file();
+        !frees
+            && self.removed.borrow().is_empty()
+            && !self.all_partitions().iter().any(|partition| partition.is_dirty())
+    }
+
+    /// Flushes the partitions one after another; true beside the parts when a failed one still needs the commit log.
+    ///
+    /// After a failed write or flush nobody knows what is on disk, and a later flush proves nothing (architecture decision
+    /// D10): a failed partition stays as the last checkpoint told it, and a restart brings it back from the commit log.
+    async fn flush_partitions(&self, is_full: bool, pause: Duration) -> io::Result<(Vec<Part>, bool)> {
+        let mut parts = Vec::new();
+        let mut is_pinned = false;
+        for partition in self.all_partitions() {
+            if partition.is_failed() {
+                is_pinned = true;
+                continue;
+            }
+            let is_dirty = self.is_serving() && partition.take_dirty();
+            if partition.is_closed() || !(is_dirty || is_full) {
+                continue;
+            }
+            match self.flush_partition(&partition, is_full, is_dirty).await {
+                Ok(part) => parts.push(part),
+                Err(_) if partition.is_closed() => continue,
+                Err(error) => {
+                    partition.mark_dirty();
+                    return Err(error);
+                }
+            }
+            self.note_progress();
+            if is_dirty && !pause.is_zero() {
+                clock::sleep(pause).await;
+            }
+        }
+        Ok((parts, is_pinned))
     }
 
     /// The full checkpoint that ends recovery: everything is on disk already.
@@ -123,7 +169,7 @@ impl<D: Disk> Shard<D> {
             previous: checkpointer.newest.get(),
             oldest_needed_file,
         };
-        let removed = std::mem::take(&mut *self.removed.borrow_mut());
+        let removed = self.removed.borrow().clone();
         let mut checkpoint = Checkpoint { header, partitions: Vec::new(), producers: Vec::new() };
         if !is_full {
             checkpoint.partitions.extend(removed.iter().map(|log_id| removed_entry(*log_id)));
@@ -134,6 +180,8 @@ impl<D: Disk> Shard<D> {
         }
         checkpointer.next_seq.set(seq + 1);
         let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
+        // Only now: a checkpoint that failed has told nobody of them.
+        self.removed.borrow_mut().retain(|log_id| !removed.contains(log_id));
         checkpointer.newest.set(seq);
         checkpointer.names.borrow_mut().push(named);
         Ok(())
@@ -151,21 +199,23 @@ impl<D: Disk> Shard<D> {
 
     /// Brings one partition to disk as it is now, and says how it is.
     async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool, is_dirty: bool) -> io::Result<Part> {
-        // One step: offsets, positions and producers that belong together.
-        let (end, start, unsealed, active, changed) = {
+        // One step: offsets, positions and producers that belong together. What is staged while this flushes is not in it.
+        let (end, start, unsealed, active, changed, producers) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             let changed = partition.producers.borrow_mut().take_changed();
-            (log.end(), log.start(), unsealed, active, changed)
+            let ids: Vec<_> = changed.iter().map(|change| change.producer_id).collect();
+            let producers = if is_full { all_producers(partition) } else { producers_of(partition.log_id, changed) };
+            (log.end(), log.start(), unsealed, active, ids, producers)
         };
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
         if is_dirty {
             let flushed = self.flush_files(partition, end, &unsealed).await;
             if let Err(error) = flushed {
-                partition.producers.borrow_mut().mark_changed(changed.iter().map(|change| change.producer_id));
+                partition.producers.borrow_mut().mark_changed(changed);
                 return Err(error);
             }
             partition.sealed_through.set(end);
@@ -182,11 +232,6 @@ impl<D: Disk> Shard<D> {
             leader_epoch: u32::try_from(self.leader_epoch()).unwrap_or(0),
             segment_file_bytes: position,
         };
-        let producers = if is_full {
-            all_producers(partition)
-        } else {
-            changed.into_iter().map(|change| producer_entry(partition.log_id, change)).collect()
-        };
         Ok(Part { partition: entry, producers })
     }
 
@@ -197,9 +242,9 @@ impl<D: Disk> Shard<D> {
         unsealed: &[Rc<Segment<D>>],
     ) -> io::Result<()> {
         partition.write_rest(&self.waiters).await;
-        let written = partition.written.reached(super::partition::unsigned(end), || partition.is_failed()).await;
-        if !written {
-            return Err(io::Error::other("an earlier write of the partition failed"));
+        let gives_up = || partition.is_failed() || partition.is_closed();
+        if !partition.written.reached(super::partition::unsigned(end), gives_up).await {
+            return Err(io::Error::other(format!("{}: a write failed", partition.name)));
         }
         let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
         for segment in closed {
@@ -212,7 +257,8 @@ impl<D: Disk> Shard<D> {
         let folder_changed = partition.log.borrow_mut().take_folder_changed();
         if folder_changed || !closed.is_empty() {
             let folder = partition.log.borrow().folder().to_path_buf();
-            self.disk.sync_dir(&folder).await?;
+            let synced = self.disk.sync_dir(&folder).await;
+            synced.inspect_err(|_| partition.log.borrow_mut().mark_folder_changed())?;
         }
         Ok(())
     }
@@ -229,7 +275,14 @@ impl<D: Disk> Shard<D> {
         if !self.log().wait_durable(last).await {
             return Err(format!("{} could not write its commit log", self.id));
         }
+        self.is_closing.set(true);
         self.checkpoint(true, Duration::ZERO).await.map_err(in_a_sentence)?;
+        if let Some(failed) = self.all_partitions().iter().find(|partition| partition.is_failed()) {
+            return Err(format!(
+                "{} had a failed write: the next start brings it back from the commit log",
+                failed.name
+            ));
+        }
         let mut closed = Vec::new();
         for partition in self.all_partitions() {
             self.close_partition(&partition).await.map_err(in_a_sentence)?;
@@ -278,6 +331,10 @@ fn removed_entry(log_id: LogId) -> PartitionEntry {
 fn all_producers<D: Disk>(partition: &Partition<D>) -> Vec<ProducerEntry> {
     let producers = partition.producers.borrow();
     producers.iter().map(|(id, state)| entry_of(partition.log_id, id, state)).collect()
+}
+
+fn producers_of(log_id: LogId, changed: Vec<Change>) -> Vec<ProducerEntry> {
+    changed.into_iter().map(|change| producer_entry(log_id, change)).collect()
 }
 
 fn producer_entry(log_id: LogId, change: Change) -> ProducerEntry {

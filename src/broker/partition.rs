@@ -74,6 +74,8 @@ pub struct Partition<D: Disk> {
     durable_end: Cell<Offset>,
     watchers: RefCell<Vec<Rc<Watcher>>>,
     is_failed: Cell<bool>,
+    /// Acknowledged records are missing: nothing new is taken until somebody has accepted that.
+    has_lost: Cell<bool>,
     /// A write found no room: nothing new is taken until it has gone through.
     is_stuck: Cell<bool>,
     is_writing: Cell<bool>,
@@ -113,6 +115,7 @@ impl<D: Disk> Partition<D> {
             durable_end: Cell::new(end),
             watchers: RefCell::default(),
             is_failed: Cell::new(false),
+            has_lost: Cell::new(false),
             is_stuck: Cell::new(false),
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
@@ -171,13 +174,16 @@ impl<D: Disk> Partition<D> {
     /// Refuses new batches from now on, and tells those who wait.
     pub fn fail(&self, why: &std::io::Error) {
         if !self.is_failed.replace(true) {
-            tracing::error!(
-                "{}: a write failed, the partition takes no new records until a restart: {why}",
-                self.name
-            );
+            tracing::error!("{}: a write failed, the partition takes no new records until a restart: {why}", self.name);
         }
         self.written.wake_all();
         self.high_watermark.wake_all();
+    }
+
+    /// Recovery could not bring everything back: nothing new is taken; what is there is whole, and can be read.
+    pub fn refuse_after_loss(&self) {
+        self.has_lost.set(true);
+        tracing::error!("{}: acknowledged records are missing, see above; it takes no new records", self.name);
     }
 
     /// True if anything was staged since the last time this was asked.
@@ -209,7 +215,9 @@ impl<D: Disk> Partition<D> {
             return Err(ErrorCode::RecordListTooLarge);
         }
         let identity = identity_of(batch);
-        match self.producers.borrow().check(&identity).map_err(code_of)? {
+        // On a line of its own: in the head of the match the borrow would live as long as the match.
+        let verdict = self.producers.borrow().check(&identity).map_err(code_of)?;
+        match verdict {
             Verdict::Append => {}
             Verdict::Duplicate(original) => {
                 self.producers.borrow_mut().touch(identity.producer_id, context.tick);
@@ -221,7 +229,7 @@ impl<D: Disk> Partition<D> {
                 });
             }
         }
-        if !context.admits || self.is_failed.get() || self.is_stuck.get() {
+        if !context.admits || self.is_failed.get() || self.is_stuck.get() || self.has_lost.get() {
             return Err(ErrorCode::KafkaStorageError);
         }
         self.append(batch, &identity, context)
@@ -255,8 +263,7 @@ impl<D: Disk> Partition<D> {
         log.stage(stored.clone());
         let end = log.end();
         drop(log);
-        let appended =
-            Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
+        let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
         if self.first_of_epoch.get().is_none() {
@@ -268,7 +275,7 @@ impl<D: Disk> Partition<D> {
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].
     pub fn write_little(&self, waiters: &Waiters) -> bool {
-        if self.is_writing.get() || self.is_failed.get() {
+        if self.is_writing.get() || !self.may_write() {
             return false;
         }
         let result = self.log.borrow_mut().write_some(WRITE_BYTES);
@@ -281,12 +288,17 @@ impl<D: Disk> Partition<D> {
         if self.is_writing.replace(true) {
             return;
         }
-        while !self.is_failed.get() && !self.is_stuck.get() && !self.log.borrow().is_written() {
+        while self.may_write() && !self.is_stuck.get() && !self.log.borrow().is_written() {
             let result = self.log.borrow_mut().write_some(WRITE_BYTES);
             self.note_written(result, waiters);
             crate::runtime::host::yield_now().await;
         }
         self.is_writing.set(false);
+    }
+
+    /// A deleted partition writes nothing any more: its name may belong to another one by now.
+    fn may_write(&self) -> bool {
+        !self.is_failed.get() && !self.is_closed.get()
     }
 
     fn note_written(&self, result: std::io::Result<Offset>, waiters: &Waiters) {
@@ -300,6 +312,8 @@ impl<D: Disk> Partition<D> {
                 if !self.is_stuck.replace(true) {
                     tracing::warn!("{}: no room on the disk, the write is tried again: {error}", self.name);
                 }
+                self.written.wake_all();
+                self.high_watermark.wake_all();
             }
             Err(error) => self.fail(&error),
         }

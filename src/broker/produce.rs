@@ -15,6 +15,9 @@ use crate::runtime::host::{self, Queue};
 use crate::wire::admission::Refused;
 use crate::wire::error_code::ErrorCode;
 
+/// What the tail cache needs beside the bytes of a batch.
+const KEPT_BYTES: usize = 128;
+
 /// One batch of a request, after staging.
 struct Waiting<D: Disk> {
     produced: Produced,
@@ -50,7 +53,15 @@ impl<D: Disk> Shard<D> {
     }
 
     /// While the commit log has no room, requests wait here in the order in which they came.
+    ///
+    /// Connections bound what waits, but those that leave meanwhile leave their requests behind, and come again with the
+    /// same: beyond what all connections together may have in flight, requests are refused.
     fn produce_later(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
+        let bytes = bytes_of(&items).0;
+        if self.stalled_bytes.get() + bytes > self.stalled_bytes_max() {
+            return Served::Now(Answer::Produced(items.iter().map(|_| refused_for_now()).collect()));
+        }
+        self.stalled_bytes.set(self.stalled_bytes.get() + bytes);
         let (sender, receiver) = crate::runtime::signal::once();
         let is_first = {
             let mut stalled = self.stalled.borrow_mut();
@@ -63,27 +74,54 @@ impl<D: Disk> Shard<D> {
         Served::Later(Box::pin(async move { receiver.await.unwrap_or(Answer::Produced(Vec::new())) }))
     }
 
+    fn stalled_bytes_max(&self) -> usize {
+        self.config().memory_budget_bytes.saturating_mul(self.all_shards().count())
+    }
+
     async fn unstall(self: Rc<Self>) {
         loop {
-            let Some(bytes) = self.stalled.borrow().front().map(|(items, ..)| bytes_of(items)) else { return };
+            let Some(bytes) = self.stalled.borrow().front().map(|(items, ..)| self.room_wanted(items)) else { return };
             // A failed log has no room ever again; staging then answers with the storage error.
             let _has_room = self.log().wait_for_room(bytes).await;
-            let front = self.stalled.borrow().front().is_some();
-            if !front {
+            if !self.produce_first_stalled() {
                 return;
-            }
-            let Some((items, level, sender)) = self.stalled.borrow_mut().pop_front() else { return };
-            match self.produce_now(items, level) {
-                Served::Now(answer) => sender.send(answer),
-                Served::Later(answer) => {
-                    host::spawn(Queue::Requests, async move { sender.send(answer.await) });
-                }
             }
         }
     }
 
+    fn produce_first_stalled(self: &Rc<Self>) -> bool {
+        let first = self.stalled.borrow_mut().pop_front();
+        let Some((items, level, sender)) = first else { return false };
+        self.stalled_bytes.set(self.stalled_bytes.get().saturating_sub(bytes_of(&items).0));
+        match self.produce_now(items, level) {
+            Served::Now(answer) => sender.send(answer),
+            Served::Later(answer) => {
+                host::spawn(Queue::Requests, async move { sender.send(answer.await) });
+            }
+        }
+        true
+    }
+
+    /// No file of the commit log will become free before a restart: who waits for one is told.
+    pub(super) fn refuse_stalled(self: &Rc<Self>) {
+        while self.produce_first_stalled() {}
+    }
+
     fn has_room_for(&self, items: &[ProduceItem]) -> bool {
-        self.stalled.borrow().is_empty() && (self.log().is_failed() || self.log().has_room(bytes_of(items)))
+        if self.log().is_failed() || self.log_is_pinned.get() {
+            return true; // staging refuses what cannot be taken
+        }
+        self.stalled.borrow().is_empty() && self.log().has_room(self.room_wanted(items))
+    }
+
+    fn room_wanted(&self, items: &[ProduceItem]) -> usize {
+        let (total, largest) = bytes_of(items);
+        self.log().room_for(total, largest)
+    }
+
+    fn log_takes(&self, bytes: usize) -> bool {
+        let log = self.log();
+        !log.is_failed() && bytes <= log.record_bytes_max() && (!self.log_is_pinned.get() || log.has_room(bytes))
     }
 
     fn stage_item(self: &Rc<Self>, item: ProduceItem) -> Waiting<D> {
@@ -116,13 +154,13 @@ impl<D: Disk> Shard<D> {
         let mut context = StageContext {
             leader_epoch: self.leader_epoch(),
             now_ms: clock::now_ms(),
-            admits: !log.is_failed() && !self.disk_is_full.get() && batch.bytes.len() <= log.record_bytes_max(),
+            admits: !self.disk_is_full.get() && self.log_takes(batch.bytes.len()),
             arena: &mut self.arena.borrow_mut(),
             tick,
         };
         let mut staged = partition.stage(batch, &mut context)?;
         if let Some(stored) = staged.stored.take() {
-            let bytes = stored.len();
+            let bytes = stored.len() + KEPT_BYTES;
             let is_lazy = partition.durability() == Durability::PageCache;
             let group = log.push(LogRecord::batch(partition.log_id, staged.base_offset, stored), is_lazy);
             let undurable = Undurable { group, partition: Rc::clone(partition), end: staged.end };
@@ -146,6 +184,13 @@ impl<D: Disk> Shard<D> {
         self.tail_bytes.set(held);
     }
 
+    /// The tail cache lets a deleted partition go, and with it the descriptors that keep its room on the disk taken.
+    pub(super) fn forget_tail(&self, gone: &Rc<Partition<D>>) {
+        let mut order = self.tail_order.borrow_mut();
+        order.retain(|kept| !Rc::ptr_eq(&kept.partition, gone));
+        self.tail_bytes.set(order.iter().map(|kept| kept.bytes).sum());
+    }
+
     /// Who waits for the kernel only does not wait for the commit log: its bytes go to the segment at once.
     fn write_what_is_awaited(self: &Rc<Self>, waiting: &[Waiting<D>], level: AckLevel) {
         let waits_for_kernel = |one: &Waiting<D>| {
@@ -163,8 +208,7 @@ impl<D: Disk> Shard<D> {
         let mut partitions = std::mem::take(&mut *self.unwritten.borrow_mut());
         for partition in partitions.drain(..) {
             if partition.write_little(&self.waiters) {
-                let shard = Rc::clone(self);
-                host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
+                self.write_rest_of(partition);
             }
         }
         // Keeps the list's memory for the next group.
@@ -172,6 +216,11 @@ impl<D: Disk> Shard<D> {
         if unwritten.is_empty() {
             *unwritten = partitions;
         }
+    }
+
+    pub(super) fn write_rest_of(self: &Rc<Self>, partition: Rc<Partition<D>>) {
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
     }
 
     /// The groups up to `group` are on disk.
@@ -210,15 +259,22 @@ async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -
         AckLevel::Written => &partition.written,
         AckLevel::Durable => &partition.high_watermark,
     };
-    let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
+    // A partition without room tries again by itself; the client's retry then finds its batch.
+    let gives_up = || partition.is_failed() || partition.is_stuck() || partition.is_closed() || log.is_failed();
     if mark.reached(super::partition::unsigned(end), gives_up).await {
         return one.produced;
     }
-    refused(ErrorCode::KafkaStorageError, Offset(-1))
+    refused_for_now()
 }
 
-fn bytes_of(items: &[ProduceItem]) -> usize {
-    items.iter().map(|item| item.checked.as_ref().map_or(0, |batch| batch.bytes.len())).sum()
+/// Bytes of all batches, and of the largest.
+fn bytes_of(items: &[ProduceItem]) -> (usize, usize) {
+    let sizes = || items.iter().map(|item| item.checked.as_ref().map_or(0, |batch| batch.bytes.len()));
+    (sizes().sum(), sizes().max().unwrap_or(0))
+}
+
+fn refused_for_now() -> Produced {
+    refused(ErrorCode::KafkaStorageError, Offset(-1))
 }
 
 fn refused(error: ErrorCode, log_start_offset: Offset) -> Produced {

@@ -123,14 +123,17 @@ pub async fn open<D: Disk>(
     let contents = if found.clean {
         LogContents::default()
     } else {
-        read_logs(disk, &folders, found.live_generation, found.store_id).await.map_err(doing("cannot read the commit log"))?
+        read_logs(disk, &folders, found.live_generation, found.store_id)
+            .await
+            .map_err(doing("cannot read the commit log"))?
     };
     steps.done("checkpoints and commit log read");
     for damage in &contents.damages {
         tracing::error!("the commit log is damaged: {damage}");
     }
     refuse_unknown_logs(&contents, &catalog)?;
-    let commit = commit_settings(disk, layout, config, &catalog, shards).map_err(doing("cannot ask for room on the disk"))?;
+    let commit =
+        commit_settings(disk, layout, config, &catalog, shards).map_err(doing("cannot ask for room on the disk"))?;
     let plan = RecoveryPlan {
         catalog: Arc::new(catalog),
         generation: begun.generation,
@@ -155,16 +158,16 @@ async fn open_catalog<D: Disk>(
     let mut catalog = Catalog::new(Arc::clone(config));
     let mut removed = Vec::new();
     for (kind, bytes) in &records {
-        let record = CatalogRecord::decode(*kind, bytes)
-            .map_err(|error| format!("the catalog holds a record that cannot be read: {error}; start the release that wrote it"))?;
+        let record = CatalogRecord::decode(*kind, bytes).map_err(|error| {
+            format!("the catalog holds a record that cannot be read: {error}; start the release that wrote it")
+        })?;
         if let CatalogRecord::TopicRemoved { id } = &record {
             removed.extend(catalog.topic_by_id(*id).cloned());
         }
         catalog.apply(&record);
     }
     if catalog.node_id() < 0 {
-        let identity =
-            CatalogRecord::Identity { cluster_id: TopicId(new_id()).to_string(), node_id: config.node_id };
+        let identity = CatalogRecord::Identity { cluster_id: TopicId(new_id()).to_string(), node_id: config.node_id };
         log.append(&[identity.encode()]).await.map_err(doing("cannot write the catalog"))?;
         catalog.apply(&identity);
     }
@@ -187,12 +190,7 @@ fn new_id() -> [u8; 16] {
 }
 
 /// `kafka/meta.properties`, for Kafka's eyes.
-async fn write_identity<D: Disk>(
-    disk: &D,
-    layout: &Layout,
-    catalog: &Catalog,
-    store_id: [u8; 16],
-) -> io::Result<()> {
+async fn write_identity<D: Disk>(disk: &D, layout: &Layout, catalog: &Catalog, store_id: [u8; 16]) -> io::Result<()> {
     let kafka = layout.kafka();
     disk.remove_file(&kafka.join(kafka_files::CLEAN_SHUTDOWN)).await?;
     let path = kafka.join(kafka_files::META_PROPERTIES);
@@ -220,7 +218,7 @@ async fn retire_leftovers<D: Disk>(
         for partition in 0..topic.partition_count() {
             let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
             let folder = layout.partition(&name);
-            if folder_topic(disk, &folder).await == Some(topic.id) {
+            if catalog_host::folder_topic(disk, &folder).await == Some(topic.id) {
                 catalog_host::retire_folder(disk, layout, &folder, topic.id).await?;
             }
         }
@@ -247,11 +245,6 @@ fn is_known(catalog: &Catalog, folder: &str) -> bool {
     partition.parse::<i32>().is_ok_and(|partition| (0..count).contains(&partition))
 }
 
-async fn folder_topic<D: Disk>(disk: &D, folder: &Path) -> Option<TopicId> {
-    let content = disk.read_file(&folder.join(kafka_files::PARTITION_METADATA)).await.ok()?;
-    kafka_files::parse_partition_metadata(&String::from_utf8_lossy(&content)).ok()
-}
-
 /// What the checkpoints of all shards say, however many there were, and where their logs are.
 async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(View, Vec<LogFolder>), String> {
     let mut view = View::default();
@@ -264,7 +257,8 @@ async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(V
         view.absorb(&folder.checkpoints);
         let newest = |header: &&Header| header.generation == live;
         let headers = folder.checkpoints.iter().map(|checkpoint| &checkpoint.header);
-        let oldest_needed = headers.filter(newest).max_by_key(|header| header.seq).map(|header| header.oldest_needed_file);
+        let oldest_needed =
+            headers.filter(newest).max_by_key(|header| header.seq).map(|header| header.oldest_needed_file);
         folders.push(LogFolder { path, oldest_needed });
     }
     Ok((view, folders))
@@ -273,7 +267,11 @@ async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(V
 fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = disk.list(own)?;
     let is_shard = |name: &str| name.strip_prefix("shard-").is_some_and(|number| number.parse::<u32>().is_ok());
-    Ok(entries.iter().filter(|entry| entry.is_dir && is_shard(&entry.name)).map(|entry| own.join(&entry.name)).collect())
+    Ok(entries
+        .iter()
+        .filter(|entry| entry.is_dir && is_shard(&entry.name))
+        .map(|entry| own.join(&entry.name))
+        .collect())
 }
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
@@ -302,7 +300,8 @@ fn commit_settings<D: Disk>(
         settings.file_bytes = config.log_file_bytes;
         settings.first_file_bytes = settings.first_file_bytes.min(settings.file_bytes);
     }
-    settings.bytes_max = settings.bytes_max.min(config.log_files_max as u64 * settings.file_bytes).max(2 * settings.file_bytes);
+    settings.bytes_max =
+        settings.bytes_max.min(config.log_files_max as u64 * settings.file_bytes).max(2 * settings.file_bytes);
     settings.mode = match config.commit {
         ConfiguredMode::Auto => CommitMode::Auto,
         ConfiguredMode::Inline => CommitMode::Inline,
@@ -370,14 +369,14 @@ impl<D: Disk> Shard<D> {
             partition.mark_dirty();
         }
         if recovered.has_lost {
-            partition.fail(&io::Error::other("acknowledged records are missing, see above; what is left can be read"));
+            partition.refuse_after_loss();
         }
         Ok(partition)
     }
 
     /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.
     async fn prepare_folder(&self, folder: &Path, name: &TopicPartition, topic: TopicId) -> io::Result<()> {
-        match folder_topic(&self.disk, folder).await {
+        match catalog_host::folder_topic(&self.disk, folder).await {
             Some(id) if id == topic => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -27,11 +27,11 @@ use crate::config::Config;
 use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
+use crate::runtime::accepted::Accepted;
 use crate::runtime::clock;
 use crate::runtime::disk::{Disk, Space};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
-use crate::runtime::accepted::Accepted;
 use crate::runtime::replies::Replies;
 use crate::runtime::signal::{Bell, Receiver, Sender, once};
 use crate::wire::error_code::ErrorCode;
@@ -113,12 +113,17 @@ pub struct Shard<D: Disk> {
     pub(super) checkpointer: OnceCell<Checkpointer>,
     /// Produce requests that wait for room in the commit log, in order.
     pub(super) stalled: RefCell<VecDeque<Stalled>>,
+    pub(super) stalled_bytes: Cell<usize>,
+    /// A failed partition needs all of the commit log: when that is full, new batches are refused.
+    pub(super) log_is_pinned: Cell<bool>,
     /// Partitions that were deleted since the last checkpoint.
     pub(super) removed: RefCell<Vec<LogId>>,
     /// Commit log files of earlier generations, until recovery has ended.
     pub(super) old_files: RefCell<Vec<PathBuf>>,
     generation: Cell<u64>,
     is_serving: Cell<bool>,
+    /// The last checkpoint is being written.
+    pub(super) is_closing: Cell<bool>,
     catalog: RefCell<Arc<Catalog>>,
     catalog_host: OnceCell<CatalogHost<D>>,
     config: Arc<Config>,
@@ -157,10 +162,13 @@ impl<D: Disk> Shard<D> {
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
             stalled: RefCell::default(),
+            stalled_bytes: Cell::default(),
+            log_is_pinned: Cell::default(),
             removed: RefCell::default(),
             old_files: RefCell::default(),
             generation: Cell::default(),
             is_serving: Cell::default(),
+            is_closing: Cell::default(),
             catalog: RefCell::new(Arc::new(Catalog::new(Arc::clone(&parts.config)))),
             catalog_host: OnceCell::new(),
             config: parts.config,
@@ -314,6 +322,12 @@ impl<D: Disk> Shard<D> {
         self.watch_number.get()
     }
 
+    /// Fetches that wait here for new records.
+    #[must_use]
+    pub fn waiting_fetches(&self) -> usize {
+        self.watches.borrow().len()
+    }
+
     /// Tells an owner that a watch is not waited for any more.
     pub fn take_back(self: &Rc<Self>, owner: ShardId, watch: u64) {
         if owner == self.id {
@@ -398,11 +412,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Empties the lane until every sender is gone.
-    pub async fn receive(
-        self: Rc<Self>,
-        mut lane: LaneReceiver<Message>,
-        on_connection: impl Fn(Accepted),
-    ) {
+    pub async fn receive(self: Rc<Self>, mut lane: LaneReceiver<Message>, on_connection: impl Fn(Accepted)) {
         let mut batch = Vec::with_capacity(LANE_BATCH);
         while lane.next_batch(LANE_BATCH, &mut batch).await {
             for message in batch.drain(..) {
@@ -507,10 +517,10 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Tries writes again that found no room, and gives the descriptors of idle segments back.
-    fn look_at_partitions(&self) {
+    fn look_at_partitions(self: &Rc<Self>) {
         for partition in self.all_partitions() {
-            if partition.is_stuck() {
-                partition.write_little(&self.waiters);
+            if partition.is_stuck() && partition.write_little(&self.waiters) {
+                self.write_rest_of(Rc::clone(&partition));
             }
             let log = partition.log.borrow();
             let closed = log.segments().len().saturating_sub(1);
@@ -554,7 +564,10 @@ impl<D: Disk> Shard<D> {
                 evicted
             })
             .sum();
-        tracing::warn!("{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here", self.id);
+        tracing::warn!(
+            "{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here",
+            self.id
+        );
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.

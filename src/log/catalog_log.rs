@@ -178,7 +178,11 @@ impl<D: Disk> CatalogLog<D> {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.failed.get() { Err(io::Error::other("a write of the catalog failed; restart the broker")) } else { Ok(()) }
+        if self.failed.get() {
+            Err(io::Error::other("a write of the catalog failed; restart the broker"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts as failed what does not end well, and what is given up in the middle: nobody knows what it wrote.
@@ -305,6 +309,7 @@ fn take(group: &FoundGroup, records: &mut Vec<CatalogRecord>) {
 }
 
 fn damaged(path: &Path, how: &str) -> io::Error {
-    let sentence = format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
+    let sentence =
+        format!("{}: the catalog is damaged: {how}; put it back from a copy of the data folder", path.display());
     io::Error::new(io::ErrorKind::InvalidData, sentence)
 }

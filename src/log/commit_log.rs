@@ -273,6 +273,14 @@ impl<D: Disk> CommitLog<D> {
         self.has_room_beside(data_bytes, reserve)
     }
 
+    /// What to ask [`Self::has_room`] for before records of `total` bytes, each at most `largest`, are pushed: they need not
+    /// fit into one file, and more than there can ever be is not waited for.
+    #[must_use]
+    pub fn room_for(&self, total: usize, largest: usize) -> usize {
+        let quarter = usize::try_from(self.shared.settings.file_bytes / 4).unwrap_or(usize::MAX);
+        total.min(largest.max(quarter))
+    }
+
     /// Ready when [`Self::has_room`] is true, or the log failed: then false.
     pub async fn wait_for_room(&self, data_bytes: usize) -> bool {
         loop {
@@ -284,6 +292,7 @@ impl<D: Disk> CommitLog<D> {
             }
             let seen = self.shared.supply.get();
             self.starve(group_bytes(record_bytes(data_bytes), self.shared.settings.block_bytes()) as u64);
+            self.ring_under_pressure();
             self.shared.supply.reached(seen + 1, || self.is_failed()).await;
         }
     }
@@ -292,9 +301,10 @@ impl<D: Disk> CommitLog<D> {
         let shared = &self.shared;
         let needed = group_bytes(record_bytes(data_bytes), shared.settings.block_bytes());
         let waste = shared.largest_group_bytes.get().max(needed) as u64;
-        let room = shared.pool.borrow().room(waste);
         let taken = shared.queue.borrow().waiting_bytes() + shared.writing_bytes.get();
-        room >= taken + needed as u64 + reserve
+        let pool = shared.pool.borrow();
+        // The estimate is careful; where waiting could not bring more, what fits is taken.
+        pool.room(waste) >= taken + needed as u64 + reserve || (taken == 0 && pool.is_all_free_for(needed as u64))
     }
 
     /// The highest group that is on disk; its waiters should also give up when [`Self::is_failed`].
@@ -405,6 +415,10 @@ impl<D: Disk> CommitLog<D> {
             }
             self.shared.durable.raise(group.sequence);
             after_commit(group.sequence);
+            if self.shared.queue.borrow().waiting_bytes() == 0 {
+                // Who waits for room may count again.
+                self.shared.supply.raise(self.shared.supply.get() + 1);
+            }
         }
     }
 
@@ -431,7 +445,11 @@ impl<D: Disk> CommitLog<D> {
         let place = self.place(bytes as u64, group.sequence).await?;
         let inline = shared.pace.borrow().is_inline(bytes, group.urgent);
         let started = clock::monotonic();
-        if inline { write_inline(&place, group, bytes, scratch)? } else { write_by_ring(&place, group, bytes).await? }
+        if inline {
+            write_inline(&place, group, bytes, scratch)?
+        } else {
+            write_by_ring(&place, group, bytes).await?
+        }
         let took = clock::monotonic().saturating_sub(started);
         shared.pace.borrow_mut().note(took, bytes, group.records.len(), inline);
         shared.pool.borrow_mut().wrote(bytes as u64, group.sequence);
@@ -557,7 +575,13 @@ impl<D: Disk> CommitLog<D> {
         let is_new = blank.is_none();
         let mut log = match blank {
             Some(log) => log,
-            None => LogFile::open(&shared.disk, &self.new_path(), Create::Truncate)?,
+            None => match LogFile::open(&shared.disk, &self.new_path(), Create::Truncate) {
+                Err(error) if is_no_space(&error) => {
+                    shared.pool.borrow_mut().is_space_gone = true;
+                    return Ok(None);
+                }
+                opened => opened?,
+            },
         };
         while log.bytes < target && !self.is_large_enough(log.bytes) && !self.is_over() {
             match log.add_zeros().await {
@@ -613,7 +637,12 @@ impl<D: Disk> Shared<D> {
     }
 }
 
-fn write_inline<F: DiskFile>(place: &Place<F>, group: &Group, bytes: usize, scratch: &mut AlignedBuf) -> io::Result<()> {
+fn write_inline<F: DiskFile>(
+    place: &Place<F>,
+    group: &Group,
+    bytes: usize,
+    scratch: &mut AlignedBuf,
+) -> io::Result<()> {
     if bytes > scratch.bytes().len() {
         *scratch = AlignedBuf::zeroed(bytes);
     }
@@ -649,7 +678,12 @@ async fn make_file<D: Disk>(disk: &D, identity: &LogIdentity, name: u64, bytes: 
     Ok(log)
 }
 
-fn header_of<F: DiskFile>(identity: &LogIdentity, settings: &CommitSettings, number: u64, log: &LogFile<F>) -> FileHeader {
+fn header_of<F: DiskFile>(
+    identity: &LogIdentity,
+    settings: &CommitSettings,
+    number: u64,
+    log: &LogFile<F>,
+) -> FileHeader {
     FileHeader {
         block_log2: settings.block_log2,
         shard: identity.shard,

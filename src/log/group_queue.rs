@@ -92,7 +92,8 @@ impl GroupQueue {
     fn last_has_room(&self, record: &LogRecord) -> bool {
         let Some(group) = self.groups.back() else { return false };
         group.records.len() < self.limits.records_max
-            && group_bytes(group.payload_bytes + record.encoded_bytes(), self.limits.block_bytes) <= self.limits.bytes_max
+            && group_bytes(group.payload_bytes + record.encoded_bytes(), self.limits.block_bytes)
+                <= self.limits.bytes_max
     }
 
     /// When the first group is to be written, seen from `now`.

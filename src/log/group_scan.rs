@@ -26,7 +26,13 @@ pub(super) struct Window {
 
 impl Window {
     /// `length` bytes from `at` on, fewer only at the end of the file; reads `ahead` bytes when it must read.
-    pub(super) async fn get<F: DiskFile>(&mut self, file: &F, at: u64, length: usize, ahead: usize) -> io::Result<Bytes> {
+    pub(super) async fn get<F: DiskFile>(
+        &mut self,
+        file: &F,
+        at: u64,
+        length: usize,
+        ahead: usize,
+    ) -> io::Result<Bytes> {
         if at < self.at || at + length as u64 > self.at + self.bytes.len() as u64 {
             // Direct reads want whole blocks.
             let start = at / BLOCK as u64 * BLOCK as u64;

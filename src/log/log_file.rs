@@ -436,7 +436,11 @@ impl<'a> Records<'a> {
         version(u16::from(from.get_u8()))?;
         let data_at = self.at + RECORD_HEADER_BYTES;
         self.at += record_bytes(data_bytes);
-        if self.at > self.payload.len() { Err(Fault::Damaged) } else { Ok(FoundRecord { log_id, offset, kind, data_at, data_bytes }) }
+        if self.at > self.payload.len() {
+            Err(Fault::Damaged)
+        } else {
+            Ok(FoundRecord { log_id, offset, kind, data_at, data_bytes })
+        }
     }
 }
 
@@ -528,8 +532,10 @@ mod tests {
 
     #[test]
     fn groups_are_laid_out_as_the_tables_say() {
-        let records =
-            [LogRecord::batch(LogId(5), Offset(9), Bytes::from_static(b"abcde")), LogRecord::log_start(LogId(6), Offset(2))];
+        let records = [
+            LogRecord::batch(LogId(5), Offset(9), Bytes::from_static(b"abcde")),
+            LogRecord::log_start(LogId(6), Offset(2)),
+        ];
         let mut bytes = vec![0xff; 4096];
         encode_group(&mut bytes, header().stamp(77, 1_000), &records);
         assert_eq!(bytes[..4], *b"CLG1");
@@ -544,7 +550,10 @@ mod tests {
         let payload = &bytes[HEADER_BYTES..HEADER_BYTES + found.payload_bytes as usize];
         assert_eq!(found.payload_crc, crc32c(payload));
         let read: Vec<_> = Records::new(payload).map(Result::unwrap).collect();
-        assert_eq!(read[0], FoundRecord { log_id: LogId(5), offset: Offset(9), kind: RecordKind::BATCH, data_at: 24, data_bytes: 5 });
+        assert_eq!(
+            read[0],
+            FoundRecord { log_id: LogId(5), offset: Offset(9), kind: RecordKind::BATCH, data_at: 24, data_bytes: 5 }
+        );
         assert_eq!(read[1].kind, RecordKind::LOG_START);
     }
 

@@ -136,6 +136,15 @@ impl<F> Pool<F> {
         self.current.left() + further.sum::<u64>()
     }
 
+    /// No file holds anything that could be released, and one has room for a group of this size.
+    pub(super) fn is_all_free_for(&self, group_bytes: u64) -> bool {
+        let head = self.current.header.first_group();
+        let next = self.next.iter().map(|file| file.left());
+        let free = self.free.iter().map(|log| log.bytes.saturating_sub(head));
+        let has_room = next.chain(free).chain([self.current.left()]).any(|left| left >= group_bytes);
+        self.full.is_empty() && has_room
+    }
+
     fn to_be_made(&self) -> impl Iterator<Item = u64> {
         let mut growth = self.growth();
         let more = std::iter::from_fn(move || {

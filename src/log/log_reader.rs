@@ -187,7 +187,12 @@ pub async fn read_logs<D: Disk>(
 }
 
 /// The files whose groups count, by number.
-fn live_files(found: &[FoundLog], folder: &LogFolder, generation: u64, store_id: [u8; 16]) -> io::Result<Vec<FoundLog>> {
+fn live_files(
+    found: &[FoundLog],
+    folder: &LogFolder,
+    generation: u64,
+    store_id: [u8; 16],
+) -> io::Result<Vec<FoundLog>> {
     let oldest = folder.oldest_needed.unwrap_or(0);
     let is_live = |log: &&FoundLog| {
         log.header.is_some_and(|header| {
@@ -322,8 +327,7 @@ impl<D: Disk> RecordReader<D> {
     pub async fn read(&mut self, located: &Located) -> io::Result<Bytes> {
         let path = self.files.get(located.file as usize).ok_or(io::ErrorKind::NotFound)?;
         if !self.open.contains_key(&located.file) {
-            let file =
-                self.disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
+            let file = self.disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
             self.open.insert(located.file, file);
         }
         if self.window.0 != located.file {

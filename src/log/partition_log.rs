@@ -210,8 +210,7 @@ impl<D: Disk> PartitionLog<D> {
         if self.segments.is_empty() {
             self.disk.create_dir_all(&self.folder)?;
         }
-        let segment =
-            Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
+        let segment = Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);
         self.segments.push(Rc::new(segment));
         self.folder_changed = true;
@@ -293,10 +292,7 @@ impl<D: Disk> PartitionLog<D> {
                 return;
             }
             assert!(self.written > 0, "{}: visible before it was written", self.folder.display());
-            self.visible = Visible {
-                base: front.segment.base(),
-                position: front.position + front.batch.len() as u64,
-            };
+            self.visible = Visible { base: front.segment.base(), position: front.position + front.batch.len() as u64 };
             self.staged.pop_front();
             self.written -= 1;
         }
@@ -313,6 +309,11 @@ impl<D: Disk> PartitionLog<D> {
             };
             (upper > 0).then(|| Readable { segment: Rc::clone(segment), upper })
         })
+    }
+
+    /// The folder could not be synced: it must be tried again.
+    pub fn mark_folder_changed(&mut self) {
+        self.folder_changed = true;
     }
 
     /// True once after files of the folder were made or renamed: the folder must be synced.

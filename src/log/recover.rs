@@ -286,7 +286,10 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         let end = segment
             .recover(from, self.end, gaps, |batch, content| {
                 let (crc, end) = (crc32c(content), batch.next_offset());
-                seen.insert(batch.base_offset, Seen { segment: at, position: batch.position, bytes: batch.bytes, crc, end });
+                seen.insert(
+                    batch.base_offset,
+                    Seen { segment: at, position: batch.position, bytes: batch.bytes, crc, end },
+                );
                 on_batch(batch, committed.get(&batch.base_offset).copied());
             })
             .await?;
@@ -336,7 +339,11 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         let path = names::path(&self.given.folder, base, Kind::Log);
         let kept = path.with_extension(format!("unexpected-{}", clock::now_ms()));
         self.disk.rename(&path, &kept)?;
-        self.notes.push(format!("{}: does not fit the log around it, it is kept as {}", path.display(), kept.display()));
+        self.notes.push(format!(
+            "{}: does not fit the log around it, it is kept as {}",
+            path.display(),
+            kept.display()
+        ));
         self.remove_segment(base).await
     }
 
@@ -446,11 +453,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         }
         let (facts, bytes) = self.read(one, reader).await?;
         self.lose(log.end().max(self.start), facts.base_offset);
-        let incoming = Incoming {
-            bytes: bytes.len() as u64,
-            last_offset: facts.last_offset,
-            max_timestamp: facts.max_timestamp,
-        };
+        let incoming =
+            Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
         if facts.base_offset >= self.point.offset {

@@ -102,7 +102,9 @@ impl<F: DiskFile> Store<F> {
         let mut newest: Option<(usize, StoreState)> = None;
         for (slot, at) in SLOTS_AT.into_iter().enumerate() {
             match StoreState::decode(bytes.get(at..).unwrap_or_default()) {
-                Ok(state) if newest.is_none_or(|(_, other)| other.counter < state.counter) => newest = Some((slot, state)),
+                Ok(state) if newest.is_none_or(|(_, other)| other.counter < state.counter) => {
+                    newest = Some((slot, state))
+                }
                 Ok(_) | Err(Fault::Damaged) => {}
                 Err(Fault::UnknownVersion(version)) => return Err(unknown_version(&path, version)),
             }
@@ -151,7 +153,8 @@ impl<F: DiskFile> Store<F> {
 
     async fn write_at(&self, position: usize, blocks: AlignedBuf) -> io::Result<()> {
         let wanted = blocks.bytes().len();
-        let written = self.file.write_blocks(position as u64, blocks).await.map_err(named(&self.path, "cannot write"))?;
+        let written =
+            self.file.write_blocks(position as u64, blocks).await.map_err(named(&self.path, "cannot write"))?;
         if written == wanted { Ok(()) } else { Err(short_write(&self.path, written, wanted)) }
     }
 }

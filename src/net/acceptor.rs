@@ -165,5 +165,4 @@ mod tests {
         assert_eq!(waiting.read(&mut [0; 1]).unwrap(), 0);
         assert!(task.reserve.is_some());
     }
-
 }

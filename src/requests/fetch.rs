@@ -45,7 +45,7 @@ struct Limits {
     deadline: Duration,
 }
 
-/// Answers a Fetch; waits as long as it says for as much as it says.
+/// Begins a Fetch. What it returns waits as long as the request says for as much as it says, and may be dropped meanwhile.
 ///
 /// # Errors
 /// Where the bytes are not the request.
@@ -63,6 +63,15 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new(), leader: None };
         return Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())));
     }
+    let (shard, version, correlation_id) = (Rc::clone(shard), request.version, request.correlation_id);
+    // Not awaited here: the connection reads on meanwhile, and so notices a client that leaves.
+    Ok(Begun::Later(Box::pin(async move {
+        let response = answer(&shard, fetch, &limits, version).await;
+        Outcome::Answer(response.encode(version, correlation_id).freeze())
+    })))
+}
+
+async fn answer<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, limits: &Limits, version: i16) -> FetchResponse {
     let mut wanted = list(&shard.catalog(), &fetch);
     loop {
         read(shard, &mut wanted, limits.bytes_max).await;
@@ -70,8 +79,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
             break;
         }
     }
-    let response = respond(shard, fetch, wanted, request.version);
-    Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())))
+    respond(shard, fetch, wanted, version)
 }
 
 /// Sessions are not offered. Epochs 0 (begin one) and -1 (none) come with a full request, whatever the id; whoever goes on
@@ -177,13 +185,29 @@ async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Durati
             None => by_owner.push((owner, vec![item])),
         }
     }
-    let owners: Vec<ShardId> = by_owner.iter().map(|(owner, _)| *owner).collect();
+    let owners = by_owner.iter().map(|(owner, _)| *owner).collect();
+    let mut watching = Watching { shard, owners, number };
     let watches = by_owner.into_iter().map(|(owner, items)| shard.ask(owner, Ask::Watch(items, watch))).collect();
     first_of(watches).await;
-    if owners.len() > 1 {
-        owners.into_iter().for_each(|owner| shard.take_back(owner, number));
+    if watching.owners.len() == 1 {
+        watching.owners.clear(); // its only owner has answered
     }
     clock::monotonic() < deadline
+}
+
+/// Watches that are taken back when nobody waits for them any more, also because the client has left.
+struct Watching<'a, D: Disk> {
+    shard: &'a Rc<Shard<D>>,
+    owners: Vec<ShardId>,
+    number: u64,
+}
+
+impl<D: Disk> Drop for Watching<'_, D> {
+    fn drop(&mut self) {
+        for owner in self.owners.drain(..) {
+            self.shard.take_back(owner, self.number);
+        }
+    }
 }
 
 fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>, version: i16) -> FetchResponse {

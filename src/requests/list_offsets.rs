@@ -81,11 +81,7 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
     Ok(response::frame(request, &Response(found)))
 }
 
-async fn look_up<D: Disk>(
-    shard: &Rc<Shard<D>>,
-    by_owner: HashMap<ShardId, Vec<Placed>>,
-    found: &mut [Found],
-) {
+async fn look_up<D: Disk>(shard: &Rc<Shard<D>>, by_owner: HashMap<ShardId, Vec<Placed>>, found: &mut [Found]) {
     let asked: Vec<_> = by_owner
         .into_iter()
         .map(|(owner, items)| {

@@ -25,6 +25,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
 use super::host::{self, Queue};
+use super::signal::Mark;
 use crate::ids::ShardId;
 
 /// Messages that one lane holds before its senders keep them.
@@ -228,7 +229,7 @@ pub struct Outbox<M> {
     kept: Vec<RefCell<VecDeque<M>>>,
     unrung: Vec<Cell<bool>>,
     retrying: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
+    cleared: Mark,
 }
 
 impl<M: 'static> Outbox<M> {
@@ -241,7 +242,7 @@ impl<M: 'static> Outbox<M> {
             kept: (0..shards).map(|_| RefCell::default()).collect(),
             unrung: (0..shards).map(|_| Cell::new(false)).collect(),
             retrying: Cell::new(false),
-            waiting: RefCell::default(),
+            cleared: Mark::default(),
         })
     }
 
@@ -294,14 +295,10 @@ impl<M: 'static> Outbox<M> {
 
     /// Waits until no lane is congested: what reads connections awaits this before it takes more.
     pub async fn clear(&self) {
-        poll_fn(|context| {
-            if self.kept() == 0 {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        while self.kept() > 0 {
+            let seen = self.cleared.get();
+            self.cleared.reached(seen + 1, || self.kept() == 0).await;
+        }
     }
 
     /// Tries to send what is kept; true when nothing is left. Worth calling whenever a reply came in.
@@ -312,7 +309,7 @@ impl<M: 'static> Outbox<M> {
         self.ring();
         let all = self.kept() == 0;
         if all {
-            self.waiting.take().into_iter().for_each(Waker::wake);
+            self.cleared.raise(self.cleared.get() + 1);
         }
         all
     }

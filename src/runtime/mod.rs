@@ -2,7 +2,6 @@
 
 pub mod accepted;
 pub mod aligned;
-pub mod alloc;
 pub mod budget;
 pub mod clock;
 pub mod disk;
@@ -10,6 +9,7 @@ pub mod executors;
 pub mod host;
 pub mod lane;
 pub mod net;
+mod pace;
 pub mod real_disk;
 pub mod replies;
 pub mod signal;

@@ -16,14 +16,28 @@ use super::clock;
 #[derive(Debug, Default)]
 pub struct Mark {
     value: Cell<u64>,
-    waiting: RefCell<Vec<(u64, Waker)>>,
+    waiting: RefCell<Vec<Waiting>>,
+    next_place: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    place: u64,
+    wanted: u64,
+    waker: Waker,
+}
+
+/// One wait's entry in the list, however often its task is polled; gone when the wait is.
+struct Place<'a> {
+    mark: &'a Mark,
+    number: Cell<Option<u64>>,
 }
 
 impl Mark {
     /// A mark at `value`.
     #[must_use]
     pub fn at(value: u64) -> Self {
-        Self { value: Cell::new(value), waiting: RefCell::default() }
+        Self { value: Cell::new(value), ..Self::default() }
     }
 
     /// The present value.
@@ -41,8 +55,8 @@ impl Mark {
         let mut waiting = self.waiting.borrow_mut();
         let mut at = 0;
         while at < waiting.len() {
-            if waiting[at].0 <= value {
-                waiting.swap_remove(at).1.wake();
+            if waiting[at].wanted <= value {
+                waiting.swap_remove(at).waker.wake();
             } else {
                 at += 1;
             }
@@ -51,24 +65,50 @@ impl Mark {
 
     /// Wakes everybody without a change, so that they look at something else (a failure, a stop).
     pub fn wake_all(&self) {
-        for (_, waker) in self.waiting.borrow_mut().drain(..) {
-            waker.wake();
+        for waiting in self.waiting.borrow_mut().drain(..) {
+            waiting.waker.wake();
         }
     }
 
     /// Ready when the value is at least `wanted` or `give_up` says so; true if the value was reached.
     pub async fn reached(&self, wanted: u64, give_up: impl Fn() -> bool) -> bool {
+        let place = Place { mark: self, number: Cell::new(None) };
         std::future::poll_fn(|context| {
             if self.value.get() >= wanted {
+                // Raising the value took the entry out.
+                place.number.set(None);
                 return Poll::Ready(true);
             }
             if give_up() {
                 return Poll::Ready(false);
             }
-            self.waiting.borrow_mut().push((wanted, context.waker().clone()));
+            place.wait(wanted, context.waker());
             Poll::Pending
         })
         .await
+    }
+}
+
+impl Place<'_> {
+    /// Enters the list, or renews the entry: a waker more with each poll would add up without bound.
+    fn wait(&self, wanted: u64, waker: &Waker) {
+        let mut list = self.mark.waiting.borrow_mut();
+        let mine = self.number.get().and_then(|number| list.iter_mut().find(|waiting| waiting.place == number));
+        if let Some(waiting) = mine {
+            waiting.waker.clone_from(waker);
+            return;
+        }
+        let place = self.mark.next_place.replace(self.mark.next_place.get() + 1);
+        self.number.set(Some(place));
+        list.push(Waiting { place, wanted, waker: waker.clone() });
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.get() {
+            self.mark.waiting.borrow_mut().retain(|waiting| waiting.place != number);
+        }
     }
 }
 
@@ -220,4 +260,43 @@ pub async fn rung_or_elapsed(bell: &Bell, duration: Duration) {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// A connection's task is polled for each byte that its peer sends; what it waits for must not grow by that.
+    #[test]
+    fn a_wait_that_is_polled_often_is_one_entry() {
+        let mark = Mark::default();
+        {
+            let mut wait = pin!(mark.reached(1, || false));
+            (0..100).for_each(|_| assert!(poll(wait.as_mut()).is_pending()));
+            assert_eq!(mark.waiting.borrow().len(), 1);
+            mark.wake_all();
+            assert!(poll(wait.as_mut()).is_pending());
+            assert_eq!(mark.waiting.borrow().len(), 1);
+        }
+        assert!(mark.waiting.borrow().is_empty(), "a wait that was given up left its entry");
+    }
+
+    #[test]
+    fn a_mark_wakes_those_whose_value_is_reached() {
+        let mark = Mark::at(3);
+        let mut near = Box::pin(mark.reached(4, || false));
+        let mut far = Box::pin(mark.reached(9, || false));
+        assert!(poll(near.as_mut()).is_pending() && poll(far.as_mut()).is_pending());
+        mark.raise(5);
+        mark.raise(2);
+        assert_eq!((mark.get(), poll(near.as_mut())), (5, Poll::Ready(true)));
+        assert!(poll(far.as_mut()).is_pending());
+        assert_eq!(mark.waiting.borrow().len(), 1);
+    }
 }

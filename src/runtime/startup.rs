@@ -1,7 +1,7 @@
 //! What must hold before the first shard starts. Each failure is one sentence that says how to mend it.
 //!
 //! Order in `main`: arguments → [`StopSignals::block`] (threads inherit it) → [`lock_data_dir`] → [`check_memlock`],
-//! [`check_io_uring`], [`check_overcommit`] → [`choose_cpus`] → [`bind`] → start.
+//! [`check_io_uring`] → [`choose_cpus`] → [`bind`] → start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -123,28 +123,6 @@ fn no_io_uring(error: &io::Error) -> String {
     format!("io_uring cannot be used here ({error}): {mend}")
 }
 
-/// Checks that the kernel gives out address space that is not backed, which [`super::alloc`] relies on.
-///
-/// # Errors
-/// One sentence when `vm.overcommit_memory` is 2.
-pub fn check_overcommit() -> Result<(), String> {
-    overcommit_allowed(&fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default())
-}
-
-fn overcommit_allowed(mode: &str) -> Result<(), String> {
-    if mode.trim() != "2" {
-        return Ok(());
-    }
-    Err("sysctl vm.overcommit_memory is 2, with which a hostile request could end the broker: set it to 0 or 1"
-        .to_string())
-}
-
-/// Keeps the kernel from backing the process with huge pages: one written byte of a sparse buffer would cost 2 MiB.
-pub fn avoid_huge_pages() {
-    // A kernel without huge pages has nothing to switch off.
-    let _unsupported = nix::sys::prctl::set_thp_disable(true);
-}
-
 /// The processors for `wanted` shards (all that this process may run on, if none is wanted), lowest number first.
 ///
 /// # Errors
@@ -252,8 +230,6 @@ mod tests {
     fn limits_name_what_is_needed() {
         assert!(enough_memlock(MEMLOCK_BYTES).is_ok());
         assert!(enough_memlock(64 * 1024).unwrap_err().contains("limited to 64 KiB and 512 KiB are needed"));
-        assert!(overcommit_allowed("0\n").is_ok());
-        assert!(overcommit_allowed("2\n").unwrap_err().contains("vm.overcommit_memory"));
     }
 
     #[test]

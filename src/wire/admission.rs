@@ -19,7 +19,7 @@
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 
-use super::batch::{self, BatchError, BatchHeader, Codec};
+use super::batch::{self, Attributes, BatchError, BatchHeader, Codec};
 use super::error_code::ErrorCode;
 use super::produce::RecordFault;
 use super::records::{Fault, Offsets, RecordRules, Step, WalkError, Walked, Walker};
@@ -33,6 +33,9 @@ const CRC_BYTES_PER_STEP_BYTE: usize = 16;
 
 /// Faults that the summary of a refused batch names.
 const FAULTS_NAMED: usize = 3;
+
+/// A range of timestamps that holds none.
+const NO_TIME: (i64, i64) = (i64::MAX, i64::MIN);
 
 /// What a topic wants of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +281,7 @@ impl Admission {
             return Err(Refused::new(ErrorCode::CorruptMessage, message));
         }
         check_shape(header)?;
-        let rules = record_rules(&self.rules, self.now_ms);
+        let rules = record_rules(&self.rules, header.attributes, self.now_ms);
         let walker = Walker::start(&self.framed.batch, header, &rules, unpacker).map_err(refuse_walk)?;
         self.phase = Phase::Walk(Box::new(walker));
         Ok(())
@@ -307,7 +310,8 @@ impl Admission {
 
     fn conclude(&mut self, walked: Walked) -> Result<Checked, Refused> {
         if !walked.faults.is_empty() {
-            return Err(refuse_faults(&walked.faults, record_rules(&self.rules, self.now_ms).timestamps));
+            let rules = record_rules(&self.rules, self.framed.header.attributes, self.now_ms);
+            return Err(refuse_faults(&walked.faults, rules.timestamps));
         }
         let header = self.framed.header;
         let (max_timestamp, max_timestamp_index) = match self.rules.log_append_time {
@@ -375,12 +379,20 @@ fn check_shape(header: &BatchHeader) -> Result<(), Refused> {
     Ok(())
 }
 
-fn record_rules(rules: &TopicRules, now_ms: i64) -> RecordRules {
+/// Where the broker sets the time, a client that claims to have set the broker's is refused; elsewhere its claim is
+/// corrected.
+///
+/// Source: apache/kafka `LogValidator.validateTimestamp`.
+fn record_rules(rules: &TopicRules, claimed: Attributes, now_ms: i64) -> RecordRules {
     let earliest = now_ms.saturating_sub(rules.timestamp_before_max_ms);
     let latest = now_ms.saturating_add(rules.timestamp_after_max_ms);
     RecordRules {
         key_required: rules.compact,
-        timestamps: (!rules.log_append_time).then_some((earliest, latest)),
+        timestamps: match (rules.log_append_time, claimed.is_log_append_time()) {
+            (false, _) => Some((earliest, latest)),
+            (true, false) => None,
+            (true, true) => Some(NO_TIME),
+        },
         unpacked_bytes_max: rules.unpacked_batch_max_bytes,
         offsets: Offsets::Dense,
     }
@@ -407,6 +419,9 @@ fn refuse_faults(faults: &[(i32, Fault)], timestamps: Option<(i64, i64)>) -> Ref
 fn describe(fault: Fault, timestamps: Option<(i64, i64)>) -> String {
     match (fault, timestamps) {
         (Fault::NoKey, _) => "a compacted topic needs a key in each record".to_owned(),
+        (Fault::Timestamp(_), Some(NO_TIME)) => {
+            "the timestamps claim to be the broker's (LogAppendTime), which only a broker may say".to_owned()
+        }
         (Fault::Timestamp(timestamp), Some((earliest, latest))) => {
             format!("timestamp {timestamp} is out of range: the topic accepts {earliest} to {latest}")
         }

@@ -76,7 +76,11 @@ fn with_other_cores(cycle: usize, broker: Broker, start: &Start) -> Broker {
 }
 
 fn kill_or_stop(cycle: usize, broker: Broker, start: &Start) -> Broker {
-    if cycle % 2 == 0 { broker.kill9() } else { broker.stop_cleanly() }
+    if cycle.is_multiple_of(2) {
+        broker.kill9()
+    } else {
+        broker.stop_cleanly()
+    }
     start.clone().cores(2 - cycle / 2 % 2).start()
 }
 
@@ -84,9 +88,8 @@ fn run(name: &str, cycles: usize, cycle: Cycle) {
     let folder = Folder::new(name);
     let mut random = Random::new(name);
     // Small files and frequent checkpoints, so that kills hit rolls, reuse of log files, and checkpoints.
-    let start = Start::on_fixed_port(&folder)
-        .set("corelane.log.file.bytes=4194304")
-        .set("corelane.checkpoint.interval.ms=200");
+    let start =
+        Start::on_fixed_port(&folder).set("corelane.log.file.bytes=4194304").set("corelane.checkpoint.interval.ms=200");
     let broker = start.start();
     Client::connect(broker.address).create_topic(TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]);
     let plain = RdProducer::new(&broker.bootstrap(), &[]);

@@ -4,6 +4,13 @@
 #![allow(clippy::disallowed_methods, reason = "no simulator turns the hands here")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
+mod connections;
+mod damage;
+mod full_disk;
 mod harness;
+mod hostile;
 mod kill;
+mod restart;
+mod startup;
+mod topics;
 mod window;

@@ -86,7 +86,11 @@ fn retries_get_their_offsets_after_a_clean_stop() {
 #[test]
 fn retries_get_their_offsets_on_another_number_of_cores() {
     run("window-cores", 6, |cycle, broker, start| {
-        if cycle % 3 == 0 { broker.stop_cleanly() } else { broker.kill9() }
+        if cycle % 3 == 0 {
+            broker.stop_cleanly()
+        } else {
+            broker.kill9()
+        }
         start.clone().cores(1 + cycle % 2).start()
     });
 }
@@ -95,7 +99,11 @@ fn retries_get_their_offsets_on_another_number_of_cores() {
 fn retries_get_their_offsets_when_nothing_was_written_for_several_starts() {
     run("window-idle", 1, |_, mut broker, start| {
         for kill in [true, false, true, true, false] {
-            if kill { broker.kill9() } else { broker.stop_cleanly() }
+            if kill {
+                broker.kill9()
+            } else {
+                broker.stop_cleanly()
+            }
             broker = start.start();
         }
         broker

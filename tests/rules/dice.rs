@@ -100,4 +100,3 @@ pub fn run(share: u64, mut case: impl FnMut(&mut Dice) -> usize) -> usize {
     }
     passed
 }
-

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use corelane::broker::catalog::{Catalog, CatalogRecord};
 use corelane::config::Config;
 use corelane::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
-use corelane::log::checkpoint::{Checkpoint, Header, Kind as CheckpointKind, PartitionEntry, ProducerEntry, WindowEntry};
+use corelane::log::checkpoint::{
+    Checkpoint, Header, Kind as CheckpointKind, PartitionEntry, ProducerEntry, WindowEntry,
+};
 use corelane::log::checkpoint_chain::View;
 use corelane::log::index::{IndexRules, Indexes, OffsetIndex, TimeIndex, TimestampOffset};
 use corelane::log::kafka_files::{self, LeaderEpoch, MetaProperties};
@@ -92,7 +94,8 @@ fn spoilt_snapshots_do_no_harm() {
 }
 
 fn checkpoint() -> Checkpoint {
-    let header = Header { kind: CheckpointKind::Full, shard: 0, generation: 4, seq: 9, previous: 8, oldest_needed_file: 2 };
+    let header =
+        Header { kind: CheckpointKind::Full, shard: 0, generation: 4, seq: 9, previous: 8, oldest_needed_file: 2 };
     let partition = |log_id| PartitionEntry {
         log_id: LogId(log_id),
         removed: log_id == 2,
@@ -307,14 +310,8 @@ fn spoilt_catalog_records_do_no_harm() {
 /// Twelve batches: eight in a checkpoint, twelve in the segments or four to twelve in the commit log.
 fn life() -> Life {
     let shapes: Vec<_> = (0..12).map(|at| (1 + at % 3, 20 + at * 13 % 60)).collect();
-    let places = Places {
-        segment_bytes: 420,
-        checkpoint: Some(6),
-        written: 11,
-        logged: 4..10,
-        log_start: None,
-        group: 2,
-    };
+    let places =
+        Places { segment_bytes: 420, checkpoint: Some(6), written: 11, logged: 4..10, log_start: None, group: 2 };
     Life::new(partition_life::batches(&shapes), places)
 }
 

@@ -29,6 +29,10 @@ struct Inner {
     writes: Cell<u64>,
     fault: Cell<Option<(u64, WriteFault)>>,
     capacity: Cell<Option<u64>>,
+    /// The next flush of a file whose path ends in this fails.
+    bad_sync: RefCell<Option<String>>,
+    sync_takes: Cell<Duration>,
+    held: Cell<bool>,
 }
 
 /// The disk; a clone is the same disk.
@@ -38,6 +42,7 @@ pub struct MemoryDisk(Rc<Inner>);
 pub struct MemoryFile {
     disk: MemoryDisk,
     content: Content,
+    path: PathBuf,
     direct: bool,
 }
 
@@ -91,6 +96,21 @@ impl MemoryDisk {
         self.0.capacity.set(capacity);
     }
 
+    /// Lets the next flush of a file whose path ends in `ending` fail.
+    pub fn fail_sync(&self, ending: &str) {
+        *self.0.bad_sync.borrow_mut() = Some(ending.to_owned());
+    }
+
+    /// How long a flush takes from now on.
+    pub fn slow_sync(&self, takes: Duration) {
+        self.0.sync_takes.set(takes);
+    }
+
+    /// Direct writes through the ring wait as long as this is true.
+    pub fn hold_blocks(&self, held: bool) {
+        self.0.held.set(held);
+    }
+
     fn find(&self, path: &Path) -> io::Result<Content> {
         self.0.files.borrow().get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -108,7 +128,7 @@ impl Disk for MemoryDisk {
                 self.find(path)?
             }
         };
-        Ok(MemoryFile { disk: self.clone(), content, direct: access == Access::DirectSync })
+        Ok(MemoryFile { disk: self.clone(), content, path: path.to_owned(), direct: access == Access::DirectSync })
     }
 
     fn create_dir_all(&self, _path: &Path) -> io::Result<()> {
@@ -135,9 +155,17 @@ impl Disk for MemoryDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let content = self.find(from)?;
-        self.remove(from);
-        self.0.files.borrow_mut().insert(to.to_owned(), content);
+        let moved: Vec<_> = self.paths().into_iter().filter(|path| path.starts_with(from)).collect();
+        if moved.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        for path in moved {
+            let content = self.find(&path)?;
+            self.remove(&path);
+            let rest = path.strip_prefix(from).unwrap();
+            let moved_to = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            self.0.files.borrow_mut().insert(moved_to, content);
+        }
         Ok(())
     }
 
@@ -243,10 +271,22 @@ impl DiskFile for MemoryFile {
 
     async fn write_blocks(&self, position: u64, blocks: AlignedBuf) -> io::Result<usize> {
         clock::sleep(Duration::from_micros(60)).await;
+        while self.disk.0.held.get() {
+            clock::sleep(Duration::from_millis(1)).await;
+        }
         self.write(position, blocks.bytes())
     }
 
     async fn sync_data(&self) -> io::Result<()> {
+        let takes = self.disk.0.sync_takes.get();
+        if !takes.is_zero() {
+            clock::sleep(takes).await;
+        }
+        let mut bad = self.disk.0.bad_sync.borrow_mut();
+        if bad.as_ref().is_some_and(|ending| self.path.to_string_lossy().ends_with(ending.as_str())) {
+            *bad = None;
+            return Err(io::Error::other("the flush failed"));
+        }
         Ok(())
     }
 

@@ -62,11 +62,7 @@ impl Made {
 
     pub fn incoming(&self) -> Incoming {
         let facts = BatchFacts::read(&self.bytes, 0).unwrap();
-        Incoming {
-            bytes: self.bytes.len() as u64,
-            last_offset: facts.last_offset,
-            max_timestamp: facts.max_timestamp,
-        }
+        Incoming { bytes: self.bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp }
     }
 }
 
@@ -209,10 +205,8 @@ pub fn log_image(batches: &[Made], places: &Places) -> Vec<u8> {
         size_mib: 1,
     };
     let record = |batch: &Made| LogRecord::batch(LOG_ID, Offset(batch.base), batch.bytes.clone());
-    let mut groups: Vec<Vec<LogRecord>> = batches[places.logged.clone()]
-        .chunks(places.group)
-        .map(|group| group.iter().map(record).collect())
-        .collect();
+    let mut groups: Vec<Vec<LogRecord>> =
+        batches[places.logged.clone()].chunks(places.group).map(|group| group.iter().map(record).collect()).collect();
     groups.extend(places.log_start.map(|start| vec![LogRecord::log_start(LOG_ID, Offset(start))]));
     let mut image = header.encode_blocks().bytes().to_vec();
     for (sequence, group) in (1..).zip(&groups) {

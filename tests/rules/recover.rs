@@ -103,8 +103,12 @@ impl Case {
         if matches!(self.tear, Tear::Zeros) && behind[whole].bytes[at..].iter().all(|byte| *byte == 0) {
             at = 17;
         }
-        let before: usize =
-            self.batches.iter().filter(|batch| (base..behind[whole].base).contains(&batch.base)).map(|b| b.bytes.len()).sum();
+        let before: usize = self
+            .batches
+            .iter()
+            .filter(|batch| (base..behind[whole].base).contains(&batch.base))
+            .map(|b| b.bytes.len())
+            .sum();
         let position = before + at;
         let is_promised = life.entry.is_some_and(|entry| entry.segment_base.0 == base && entry.position > 0);
         let first_of_file = self.batches.iter().position(|batch| batch.base == base).unwrap();
@@ -206,7 +210,14 @@ fn ten(places: Places) -> Life {
 }
 
 fn places(checkpoint: Option<usize>, written: usize, logged: std::ops::Range<usize>) -> Places {
-    Places { segment_bytes: 4 * batches(&[(2, 40)])[0].bytes.len() as u64, checkpoint, written, logged, log_start: None, group: 1 }
+    Places {
+        segment_bytes: 4 * batches(&[(2, 40)])[0].bytes.len() as u64,
+        checkpoint,
+        written,
+        logged,
+        log_start: None,
+        group: 1,
+    }
 }
 
 fn log_path(base: i64) -> PathBuf {
@@ -413,7 +424,8 @@ fn a_commit_log_without_batches_is_refused() {
 #[test]
 fn derived_files_may_be_anything() {
     let life = ten(places(Some(5), 9, 4..10));
-    let names: BTreeMap<_, _> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Log).map(|kind| (kind.suffix(), kind)).collect();
+    let names: BTreeMap<_, _> =
+        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Log).map(|kind| (kind.suffix(), kind)).collect();
     for junk in [vec![], vec![0; 24], vec![0xff; 25], (0..=255).collect()] {
         let disk = life.disk.copy();
         for (kind, base) in names.values().flat_map(|kind| [0, 8, 16].map(|base| (*kind, base))) {

@@ -29,18 +29,23 @@ pub struct Start {
 impl Start {
     /// On a port of the kernel's choice, two cores.
     pub fn on(folder: &Folder) -> Self {
-        Self {
-            data: folder.data(),
-            errors: folder.path().join("stderr"),
-            cores: 2,
-            port: 0,
-            settings: Vec::new(),
-        }
+        Self { data: folder.data(), errors: folder.path().join("stderr"), cores: 2, port: 0, settings: Vec::new() }
+    }
+
+    /// With its data in another folder.
+    pub fn data(mut self, data: &Path) -> Self {
+        data.clone_into(&mut self.data);
+        self
     }
 
     /// On a port that stays the same however often it is started.
     pub fn on_fixed_port(folder: &Folder) -> Self {
         Self { port: fixed_port(), ..Self::on(folder) }
+    }
+
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
     }
 
     pub fn cores(mut self, cores: usize) -> Self {

@@ -120,9 +120,9 @@ impl Client {
     }
 
     pub fn create_topic(&mut self, topic: &str, partitions: i32, configs: &[(&str, &str)]) {
-        let configs = configs.iter().map(|(name, value)| {
-            CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value)))
-        });
+        let configs = configs
+            .iter()
+            .map(|(name, value)| CreatableTopicConfig::default().with_name(text(name)).with_value(Some(text(value))));
         let topic = CreatableTopic::default()
             .with_name(name(topic))
             .with_num_partitions(partitions)
@@ -144,7 +144,7 @@ impl Client {
         let request = MetadataRequest::default().with_topics(Some(vec![wanted])).with_allow_auto_topic_creation(false);
         let answer = self.ask(12, &request);
         let found = &answer.topics[0];
-        (found.error_code == 0).then(|| (found.topic_id, found.partitions.len()))
+        (found.error_code == 0).then_some((found.topic_id, found.partitions.len()))
     }
 
     pub fn init_producer_id(&mut self) -> i64 {
@@ -176,6 +176,17 @@ impl Client {
         self.receive_produced(correlation)
     }
 
+    /// The same, or nothing when the broker has closed the connection.
+    pub fn try_produce(&mut self, topic: &str, partition: i32, batch: &[u8]) -> Option<Produced> {
+        let frame = self.frame(PRODUCE, &produce_request(topic, partition, -1, batch));
+        self.stream.write_all(&frame).ok()?;
+        let mut answer = self.receive_frame().ok()?;
+        ResponseHeader::decode(&mut answer, ProduceResponse::header_version(PRODUCE)).unwrap();
+        let answer = ProduceResponse::decode(&mut answer, PRODUCE).unwrap();
+        let partition = &answer.responses[0].partition_responses[0];
+        Some(Produced { error: partition.error_code, base_offset: partition.base_offset })
+    }
+
     /// Offset by timestamp; -1 is the end of the log, -2 its start.
     pub fn offset_at(&mut self, topic: &str, partition: i32, timestamp: i64) -> i64 {
         let asked = ListOffsetsPartition::default().with_partition_index(partition).with_timestamp(timestamp);
@@ -200,8 +211,14 @@ impl Client {
 
     /// All bytes of a partition, batch behind batch.
     pub fn read_all(&mut self, topic: &str, partition: i32) -> Vec<u8> {
+        let end = self.end(topic, partition);
+        self.read_until(topic, partition, end)
+    }
+
+    /// All bytes of a partition below `end`.
+    pub fn read_until(&mut self, topic: &str, partition: i32, end: i64) -> Vec<u8> {
         let mut all = Vec::new();
-        let (mut offset, end) = (self.offset_at(topic, partition, -2), self.end(topic, partition));
+        let mut offset = self.offset_at(topic, partition, -2);
         while offset < end {
             let (error, records) = self.fetch(topic, partition, offset);
             assert_eq!(error, 0, "{topic}-{partition} at {offset}");

@@ -1,0 +1,226 @@
+//! Files that a crash, a full disk or a person has damaged (field cases LOG-01, LOG-02, LOG-04, LOG-06).
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use super::harness::batches::Writer;
+use super::harness::client::Produced;
+use super::harness::folder::files_ending;
+use super::harness::{Broker, Client, Folder, Start};
+
+const TOPIC: &str = "damage";
+const PARTITIONS: i32 = 2;
+
+/// How the broker goes down before the damage.
+#[derive(Clone, Copy)]
+enum Down {
+    Kill,
+    Stop,
+}
+
+/// A filled data folder of a broker that is down, and what was in it.
+struct Filled {
+    folder: Folder,
+    bytes: Vec<Vec<u8>>,
+    writers: Vec<Writer>,
+    /// The last batch of each partition with its offset.
+    last: Vec<(Vec<u8>, i64)>,
+}
+
+impl Filled {
+    fn new(name: &str, down: Down) -> Self {
+        let folder = Folder::new(name);
+        let broker = Start::on(&folder).start();
+        let mut client = Client::connect(broker.address);
+        client.create_topic(TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]);
+        let mut writers = Vec::new();
+        let mut last = Vec::new();
+        for partition in 0..PARTITIONS {
+            let mut writer = Writer::new(client.init_producer_id());
+            let mut newest = (Vec::new(), 0);
+            for _ in 0..20 {
+                let batch = writer.batch(3, "damage", 50_000);
+                let produced = client.produce(TOPIC, partition, &batch);
+                assert_eq!(produced.error, 0);
+                newest = (batch, produced.base_offset);
+            }
+            writers.push(writer);
+            last.push(newest);
+        }
+        let bytes = read(&mut client);
+        match down {
+            Down::Kill => broker.kill9(),
+            Down::Stop => broker.stop_cleanly(),
+        }
+        Self { folder, bytes, writers, last }
+    }
+
+    fn active_segment(&self) -> PathBuf {
+        self.folder.segments(TOPIC, 0).pop().unwrap()
+    }
+
+    /// Starts it: everything must be as it was, a retry recognised, and the next batch must follow.
+    fn must_be_whole(&mut self) -> Broker {
+        let broker = Start::on(&self.folder).start();
+        let mut client = Client::connect(broker.address);
+        assert!(read(&mut client) == self.bytes, "the data changed\n{}", broker.log());
+        for partition in 0..PARTITIONS {
+            let at = partition as usize;
+            let (batch, offset) = &self.last[at];
+            assert_eq!(client.produce(TOPIC, partition, batch), Produced { error: 0, base_offset: *offset });
+            let next = client.produce(TOPIC, partition, &self.writers[at].batch(1, "next", 10));
+            assert_eq!(next, Produced { error: 0, base_offset: offset + 3 }, "{}", broker.log());
+        }
+        broker
+    }
+}
+
+fn read(client: &mut Client) -> Vec<Vec<u8>> {
+    (0..PARTITIONS).map(|partition| client.read_all(TOPIC, partition)).collect()
+}
+
+/// Does the damage after a kill and after a clean stop; nothing may be lost.
+fn costs_nothing(name: &str, damage: impl Fn(&Filled)) {
+    for (down, word) in [(Down::Kill, "kill"), (Down::Stop, "stop")] {
+        let mut filled = Filled::new(&format!("{name}-{word}"), down);
+        damage(&filled);
+        filled.must_be_whole().stop_cleanly();
+    }
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    File::options().append(true).open(path).unwrap().write_all(bytes).unwrap();
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
+}
+
+fn overwrite(path: &Path) {
+    let bytes = fs::metadata(path).unwrap().len() as usize;
+    fs::write(path, vec![0xa5; bytes.max(64)]).unwrap();
+}
+
+fn checkpoints(filled: &Filled) -> Vec<PathBuf> {
+    let own = filled.folder.data().join("corelane");
+    let mut all = Vec::new();
+    for shard in 0..2 {
+        let shard = own.join(format!("shard-{shard}"));
+        all.extend(files_ending(&shard, ".full").into_iter().chain(files_ending(&shard, ".delta")));
+    }
+    assert!(!all.is_empty());
+    all
+}
+
+/// The newest of each shard: numbers grow, and a longer number is a larger one.
+fn newest_checkpoints(filled: &Filled) -> Vec<PathBuf> {
+    let mut all = checkpoints(filled);
+    all.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+    let of = |shard: &str| all.iter().rev().find(|path| path.to_string_lossy().contains(shard)).cloned();
+    ["shard-0", "shard-1"].into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_tail_that_is_torn_after_a_kill_comes_back_from_the_commit_log() {
+    for bytes in [1, 61, 50_000, 160_000] {
+        let mut filled = Filled::new("torn", Down::Kill);
+        cut(&filled.active_segment(), bytes);
+        filled.must_be_whole().stop_cleanly();
+    }
+}
+
+#[test]
+fn a_segment_that_is_empty_or_gone_after_a_kill_comes_back_from_the_commit_log() {
+    let mut filled = Filled::new("emptied", Down::Kill);
+    File::create(filled.active_segment()).unwrap();
+    filled.must_be_whole().stop_cleanly();
+    let mut filled = Filled::new("gone", Down::Kill);
+    fs::remove_file(filled.active_segment()).unwrap();
+    filled.must_be_whole().stop_cleanly();
+}
+
+#[test]
+fn a_batch_that_changed_after_a_kill_comes_back_from_the_commit_log() {
+    let mut filled = Filled::new("changed", Down::Kill);
+    let path = filled.active_segment();
+    let mut file = File::options().write(true).open(&path).unwrap();
+    file.seek(SeekFrom::Start(5_000)).unwrap();
+    file.write_all(b"this was never sent").unwrap();
+    filled.must_be_whole().stop_cleanly();
+}
+
+#[test]
+fn garbage_and_zeros_behind_the_last_batch_are_cut_off() {
+    costs_nothing("garbage", |filled| {
+        append(&filled.active_segment(), b"garbage that is no batch at all, but long enough to be a header of one")
+    });
+    costs_nothing("zeros", |filled| append(&filled.active_segment(), &[0; 1 << 20]));
+    costs_nothing("half-batch", |filled| {
+        let (batch, _) = &filled.last[0];
+        append(&filled.active_segment(), &batch[..batch.len() / 2]);
+    });
+}
+
+#[test]
+fn a_newest_segment_without_a_byte_is_gone_on_with() {
+    costs_nothing("zero-length", |filled| {
+        let end = filled.last[0].1 + 3;
+        File::create(filled.folder.partition(TOPIC, 0).join(format!("{end:020}.log"))).unwrap();
+    });
+}
+
+#[test]
+fn derived_files_that_are_missing_are_made_again() {
+    for ending in [".index", ".timeindex", ".seal", ".snapshot"] {
+        costs_nothing(&format!("no{ending}"), |filled| {
+            for partition in 0..PARTITIONS {
+                for path in files_ending(&filled.folder.partition(TOPIC, partition), ending) {
+                    fs::remove_file(path).unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn derived_files_that_hold_garbage_are_made_again() {
+    for ending in [".index", ".timeindex", ".seal", ".snapshot"] {
+        costs_nothing(&format!("bad{ending}"), |filled| {
+            for partition in 0..PARTITIONS {
+                files_ending(&filled.folder.partition(TOPIC, partition), ending)
+                    .iter()
+                    .for_each(|path| overwrite(path));
+            }
+        });
+    }
+}
+
+#[test]
+fn checkpoints_that_are_lost_cost_nothing() {
+    costs_nothing("no-newest", |filled| {
+        newest_checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap())
+    });
+    costs_nothing("bad-newest", |filled| newest_checkpoints(filled).iter().for_each(|path| overwrite(path)));
+    costs_nothing("no-checkpoint", |filled| checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap()));
+    costs_nothing("bad-checkpoints", |filled| checkpoints(filled).iter().for_each(|path| overwrite(path)));
+}
+
+/// Nothing holds the cut bytes any more: the loss is named, what is left is read, and the other partition goes on.
+#[test]
+fn a_tail_that_is_torn_after_a_clean_stop_is_named() {
+    let filled = Filled::new("torn-clean", Down::Stop);
+    cut(&filled.active_segment(), 10);
+    let broker = Start::on(&filled.folder).start();
+    let mut client = Client::connect(broker.address);
+    let lost = filled.last[0].1;
+    assert!(broker.log().contains(&format!("offsets {lost} to {} are lost", lost + 2)), "{}", broker.log());
+    let kept = filled.bytes[0].len() - filled.last[0].0.len();
+    let (error, _) = client.fetch(TOPIC, 0, lost - 3);
+    assert_eq!(error, 0);
+    assert!(client.read_until(TOPIC, 0, lost) == filled.bytes[0][..kept]);
+    assert!(client.read_all(TOPIC, 1) == filled.bytes[1]);
+    assert_eq!(client.produce(TOPIC, 1, &filled.last[1].0).error, 0);
+    broker.stop_cleanly();
+}

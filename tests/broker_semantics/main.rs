@@ -1,0 +1,19 @@
+//! What the broker answers, compared with what Apache Kafka 4.4.0 answered to the same requests. Tests whose names begin
+//! with `eos` carry the numbers of the project's list of exactly-once statements, the others those of its field cases.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_methods, reason = "no simulator turns the hands here")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
+#[path = "../broker/harness/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests beside these use the rest")]
+mod harness;
+
+mod bad_batches;
+mod duplicates;
+mod fetch;
+mod ids;
+mod offsets;
+mod produce;
+mod sequences;
+mod world;
