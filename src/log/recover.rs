@@ -229,7 +229,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         for (at, (base, bytes)) in files.iter().enumerate() {
             let next = files.get(at + 1).map(|next| next.0);
             if *base < self.point.base {
-                self.segments.push(self.existing(*base, *bytes, next.unwrap_or(self.point.offset)));
+                // A later file may have to go: the log goes on at the recovery point then.
+                let end = next.map_or(self.point.offset, |next| next.min(self.point.offset));
+                self.segments.push(self.existing(*base, *bytes, end));
             } else if *base == self.point.base && *bytes < self.point.position {
                 self.keep_damaged(*base).await?;
             } else if *base == self.point.base {

@@ -343,6 +343,28 @@ fn lost_files_below_the_recovery_point_are_told_and_their_offsets_not_used_again
     }
 }
 
+/// The file with the recovery point is lost, the one behind it is not.
+#[test]
+fn a_lost_file_costs_nothing_behind_it() {
+    let life = ten(places(Some(7), 9, 6..10));
+    life.disk.remove(&log_path(8));
+    let back = life.recover(&life.disk).unwrap();
+    assert!(back.recovered.has_lost && back.notes[0].contains("offsets 8 to 13"), "{:?}", back.notes);
+    assert_eq!(back.recovered.log.end(), Offset(20));
+    assert_eq!(content(&life.disk), [bytes_of(&life.batches[..4]), bytes_of(&life.batches[7..])].concat());
+}
+
+/// No checksum covers the base offset of a batch.
+#[test]
+fn a_base_offset_that_jumps_is_not_believed() {
+    let life = ten(places(Some(5), 10, 5..6));
+    let eighth = 2 * life.batches[0].bytes.len();
+    life.disk.change(&log_path(8), |bytes| bytes[eighth + 3] = 1);
+    let back = life.recover(&life.disk).unwrap();
+    assert_eq!(back.recovered.log.end(), Offset(12));
+    assert!(back.notes[0].contains("behind a gap in the offsets"), "{:?}", back.notes);
+}
+
 /// A file that is shorter than what was flushed: the commit log may still have the rest.
 #[test]
 fn a_short_file_is_filled_up_where_the_commit_log_can() {
@@ -391,6 +413,17 @@ fn after_everything_was_deleted_the_log_goes_on_where_it_ended() {
         append(&mut back.recovered.log, &Made::new(20, 1, 3));
         assert_eq!(back.recovered.log.end(), Offset(21));
     }
+}
+
+/// The log start is durable although what was below it is nowhere.
+#[test]
+fn the_end_is_never_below_the_log_start() {
+    let life = ten(Places { log_start: Some(20), ..places(Some(5), 5, 5..7) });
+    let mut back = life.recover(&life.disk).unwrap();
+    assert_eq!((back.recovered.log.start(), back.recovered.log.end()), (Offset(20), Offset(20)));
+    let next = Made::new(20, 2, 40);
+    append(&mut back.recovered.log, &next);
+    assert_eq!(read(&back, 20, 1), Some(next.bytes));
 }
 
 /// Segments below the log start were unlinked after the checkpoint; what was not in the commit log yet is kept.
