@@ -253,8 +253,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             return self.set_aside(base).await;
         }
         // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if a
-        // checkpoint says from where on, and without one if the commit log begins before the end of the prefix.
-        let goes_on = self.given.located.first().is_some_and(|located| located.offset <= self.end);
+        // checkpoint says from where on, and without one if the commit log begins before this file.
+        let goes_on = self.given.located.first().is_some_and(|located| located.offset < base);
         if self.given.entry.is_some() || goes_on {
             return self.remove_segment(base).await;
         }
@@ -308,6 +308,10 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     async fn keep_damaged(&mut self, base: Offset, is_last: bool) -> io::Result<()> {
         let segment = self.existing(base, 0, base);
         let whole = segment.recover(0, base, Gaps::Allowed, |_, _| {}).await?;
+        if whole.next_offset > self.point.offset {
+            self.lose(base.max(self.start), self.point.offset);
+            return self.set_aside(base).await;
+        }
         let path = segment.path(Kind::Log);
         self.segments.push(segment);
         self.notes.push(format!(
@@ -317,7 +321,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.point.position
         ));
         if is_last {
-            self.end = whole.next_offset.min(self.point.offset);
+            self.end = whole.next_offset;
         } else {
             self.lose(whole.next_offset.max(self.start), self.point.offset);
         }
@@ -408,7 +412,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.keep_aside(&later, 0).await?;
             self.remove_segment(later.base()).await?;
         }
-        self.cut(&segment, seen.position, base).await
+        self.cut(&segment, seen.position, base.min(one.offset)).await
     }
 
     /// The batch of the segments that holds `offset`, or the one behind the gap that it is in; `None` below the log start

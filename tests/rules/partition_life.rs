@@ -36,11 +36,17 @@ pub fn rules(segment_bytes: u64) -> LogRules {
 }
 
 /// A batch with its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Made {
     pub base: i64,
     pub end: i64,
     pub bytes: Bytes,
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{} in {} bytes", self.base, self.end, self.bytes.len())
+    }
 }
 
 impl Made {

@@ -100,6 +100,9 @@ impl Case {
             // No checksum covers base offset and leader epoch; without a checkpoint a jump in offsets may be meant.
             at += 20;
         }
+        if matches!(self.tear, Tear::Zeros) && behind[whole].bytes[at..].iter().all(|byte| *byte == 0) {
+            at = 17;
+        }
         let before: usize = self
             .batches
             .iter()
