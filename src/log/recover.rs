@@ -231,7 +231,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             if *base < self.point.base {
                 self.segments.push(self.existing(*base, *bytes, next.unwrap_or(self.point.offset)));
             } else if *base == self.point.base && *bytes < self.point.position {
-                self.keep_damaged(*base, next.is_none()).await?;
+                self.keep_damaged(*base).await?;
             } else if *base == self.point.base {
                 self.walk_file(*base, *bytes, self.point.position).await?;
             } else {
@@ -303,27 +303,26 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(())
     }
 
-    /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log,
-    /// which can follow where this is the last file.
-    async fn keep_damaged(&mut self, base: Offset, is_last: bool) -> io::Result<()> {
+    /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log.
+    async fn keep_damaged(&mut self, base: Offset) -> io::Result<()> {
         let segment = self.existing(base, 0, base);
-        let whole = segment.recover(0, base, Gaps::Allowed, |_, _| {}).await?;
-        if whole.next_offset > self.point.offset {
-            self.lose(base.max(self.start), self.point.offset);
-            return self.set_aside(base).await;
-        }
+        let point = self.point;
+        let mut whole = (0, base);
+        let note = |batch: &BatchFacts, _: &[u8]| {
+            if batch.next_offset() <= point.offset {
+                whole = (batch.end_position(), batch.next_offset());
+            }
+        };
+        segment.recover(0, base, Gaps::Allowed, note).await?;
+        // What a start that did not come to its end has put behind the gap comes out of the commit log again.
+        segment.truncate(whole.0, whole.1).await?;
         let path = segment.path(Kind::Log);
         self.segments.push(segment);
-        self.notes.push(format!(
-            "{}: {} bytes are whole, {} were flushed",
-            path.display(),
-            whole.position,
-            self.point.position
-        ));
-        if is_last {
-            self.end = whole.next_offset;
+        self.notes.push(format!("{}: {} bytes are whole, {} were flushed", path.display(), whole.0, point.position));
+        if self.given.located.iter().any(|located| located.offset == whole.1) {
+            self.end = whole.1;
         } else {
-            self.lose(whole.next_offset.max(self.start), self.point.offset);
+            self.lose(whole.1.max(self.start), point.offset);
         }
         Ok(())
     }
