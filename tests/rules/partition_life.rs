@@ -108,13 +108,14 @@ impl Life {
         let first = Offset(batches.first().map_or(0, |batch| batch.base));
         let mut log = PartitionLog::empty(disk.clone(), FOLDER.into(), rules, first);
         let mut entry = None;
-        for at in 0..=places.written {
+        for (at, batch) in batches[..places.written].iter().enumerate() {
             if places.checkpoint == Some(at) {
                 entry = Some(checkpoint(&log));
             }
-            if at < places.written {
-                append(&mut log, &batches[at]);
-            }
+            append(&mut log, batch);
+        }
+        if places.checkpoint == Some(places.written) {
+            entry = Some(checkpoint(&log));
         }
         disk.put(Path::new(LOG_FILE), log_image(&batches, &places));
         Self { disk, entry, rules, batches, places }
