@@ -4,7 +4,6 @@
 //! ready. Stop: no new connections → no new requests, what was taken is finished → everything flushed, one full
 //! checkpoint per shard → the store says clean → out. A crash at any moment is as good as the stop, only slower to recover.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -18,14 +17,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::broker::kafka_view;
-use crate::broker::messages::{Answer, Ask, Message};
-use crate::broker::recovery::{self, Opened, Steps};
+use crate::broker::messages::Message;
 use crate::broker::shard::{Shard, ShardParts};
+use crate::broker::{lifecycle, recovery};
 use crate::config::{Config, refuse_kafka_log_dir};
-use crate::ids::{Offset, ShardId, TopicPartition};
+use crate::ids::ShardId;
 use crate::log::layout::Layout;
-use crate::log::store::{Store, StoreState};
+use crate::log::store::Store;
 use crate::net::acceptor::Acceptor;
 use crate::net::connection;
 use crate::net::{Begun, Charge, ConnectionInfo, Connections, FrameHead, Limits, Service, Terms};
@@ -275,82 +273,17 @@ async fn lead(shard: Rc<Shard<RealDisk>>, reporter: Sender<Report>) {
         // The main thread may have left already.
         let _ = reporter.send(report);
     };
-    let store = match bring_up(&shard).await {
+    let store = match lifecycle::bring_up(&shard).await {
         Ok(store) => store,
         Err(sentence) => return report(Report::Failed(sentence)),
     };
     report(Report::Ready);
     shard.stop_asked().await;
-    match shut_down(&shard, store).await {
+    match lifecycle::shut_down(&shard, store).await {
         Ok(()) => report(Report::Closed),
         Err(sentence) => report(Report::Failed(sentence)),
     }
     shard.send_to_all(|| Message::Leave);
-}
-
-type OpenStore = RefCell<Store<<RealDisk as Disk>::File>>;
-
-/// From the data folder to shards that serve (storage.md §6).
-async fn bring_up(shard: &Rc<Shard<RealDisk>>) -> Result<OpenStore, String> {
-    let layout = Layout::new(&shard.config().data_dir);
-    let mut steps = Steps::begin();
-    let opened = recovery::open(&RealDisk, &layout, shard.config(), shard.shards(), &mut steps).await?;
-    let Opened { mut store, catalog_host, plan } = opened;
-    shard.host_catalog(catalog_host);
-    all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
-    steps.done("partitions brought back");
-    if !plan.is_clean {
-        let synced = RealDisk.sync_fs(layout.root()).await;
-        synced.map_err(|error| format!("cannot flush what was recovered: {error}"))?;
-    }
-    all_recovered(shard, || Ask::Settle(Arc::clone(&plan))).await?;
-    steps.done("flushed, new commit logs made");
-    let state = StoreState { live_generation: plan.generation, ..store.state() };
-    store.write(state).await.map_err(|error| format!("cannot write the store: {error}"))?;
-    let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Serve)).collect();
-    for done in asked {
-        done.await;
-    }
-    let removed = recovery::remove_old_shards(&RealDisk, &layout, shard.shards()).await;
-    removed.unwrap_or_else(|error| tracing::warn!("the folder of a shard that is no more cannot be removed: {error}"));
-    tracing::info!(
-        "retention and compaction are not done yet: topics keep all their data, whatever their settings say"
-    );
-    Ok(RefCell::new(store))
-}
-
-async fn all_recovered<D: Disk>(shard: &Rc<Shard<D>>, ask: impl Fn() -> Ask) -> Result<(), String> {
-    let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, ask())).collect();
-    let mut result = Ok(());
-    for answer in asked {
-        if let Answer::Recovered(Err(sentence)) = answer.await {
-            result = Err(sentence);
-        }
-    }
-    result
-}
-
-/// No new work anywhere, then everything to disk, then the word that it is.
-async fn shut_down(shard: &Rc<Shard<RealDisk>>, store: OpenStore) -> Result<(), String> {
-    let drained: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Drain)).collect();
-    for done in drained {
-        done.await;
-    }
-    let closing: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Close)).collect();
-    let mut closed: Vec<(TopicPartition, Offset, Offset)> = Vec::new();
-    for answer in closing {
-        if let Answer::Closed(partitions) = answer.await {
-            closed.extend(partitions?);
-        }
-    }
-    closed.sort();
-    let layout = Layout::new(&shard.config().data_dir);
-    let in_a_sentence = |error: io::Error| format!("cannot write the last state of the data folder: {error}");
-    kafka_view::write_checkpoints(&RealDisk, &layout, &closed).await.map_err(in_a_sentence)?;
-    RealDisk.sync_fs(layout.root()).await.map_err(in_a_sentence)?;
-    let mut store = store.into_inner();
-    let state = StoreState { clean: true, ..store.state() };
-    store.write(state).await.map_err(in_a_sentence)
 }
 
 /// The requests of all connections of one shard.

@@ -5,6 +5,7 @@ pub mod catalog_host;
 pub mod checkpointer;
 pub mod fetch;
 pub mod kafka_view;
+pub mod lifecycle;
 pub mod messages;
 pub mod offsets;
 pub mod partition;

@@ -32,6 +32,11 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// Other dice, decided by these.
+    pub fn other(&mut self) -> Self {
+        Self(self.roll() | 1)
+    }
+
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.roll() >> 32).unwrap() % end.max(1)
     }

@@ -9,6 +9,7 @@ mod checkpoint;
 mod codec;
 mod commit_log;
 mod config;
+mod crashes;
 mod dice;
 mod frames;
 mod fuzz;

@@ -1,7 +1,7 @@
 //! A disk in memory whose writes can be counted, failed, and torn.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,8 +23,39 @@ pub enum WriteFault {
     Dead(usize),
 }
 
+/// What a power cut leaves for sure. Renames and removals count as durable at once.
+#[derive(Clone, Default)]
+struct Durable {
+    /// Content as of the last flush.
+    synced: BTreeMap<PathBuf, Vec<u8>>,
+    /// Files whose names are on disk.
+    named: BTreeSet<PathBuf>,
+    /// Files whose every write is durable.
+    direct: BTreeSet<PathBuf>,
+}
+
+impl Durable {
+    fn rename(&mut self, from: &Path, to: &Path) {
+        if let Some(content) = self.synced.remove(from) {
+            self.synced.insert(to.to_owned(), content);
+        }
+        for set in [&mut self.named, &mut self.direct] {
+            if set.remove(from) {
+                set.insert(to.to_owned());
+            }
+        }
+    }
+
+    fn remove(&mut self, path: &Path) {
+        self.synced.remove(path);
+        self.named.remove(path);
+        self.direct.remove(path);
+    }
+}
+
 #[derive(Default)]
 struct Inner {
+    durable: RefCell<Durable>,
     files: RefCell<BTreeMap<PathBuf, Content>>,
     writes: Cell<u64>,
     fault: Cell<Option<(u64, WriteFault)>>,
@@ -53,7 +84,35 @@ impl MemoryDisk {
         for (path, content) in self.0.files.borrow().iter() {
             copy.put(path, content.borrow().clone());
         }
+        *copy.0.durable.borrow_mut() = self.0.durable.borrow().clone();
         copy
+    }
+
+    /// What is left after a power cut: of what was not flushed any sector may be old or new, and new names may be missing.
+    pub fn power_cut(&self, mut below: impl FnMut(usize) -> usize) -> Self {
+        let durable = self.0.durable.borrow();
+        let left = Self::default();
+        for (path, content) in self.0.files.borrow().iter() {
+            if !durable.named.contains(path) && below(2) == 0 {
+                continue;
+            }
+            let now = content.borrow();
+            let old = durable.synced.get(path).map_or(&[][..], Vec::as_slice);
+            let is_safe = durable.direct.contains(path) || *old == now[..];
+            left.put(path, if is_safe { now.clone() } else { mixed(old, &now, &mut below) });
+        }
+        left.sync_all();
+        left.0.durable.borrow_mut().direct.clone_from(&durable.direct);
+        left
+    }
+
+    fn sync_all(&self) {
+        let files = self.0.files.borrow();
+        let durable = &mut *self.0.durable.borrow_mut();
+        durable.named.extend(files.keys().cloned());
+        for (path, content) in files.iter().filter(|(path, _)| !durable.direct.contains(*path)) {
+            durable.synced.insert(path.clone(), content.borrow().clone());
+        }
     }
 
     pub fn put(&self, path: &Path, content: Vec<u8>) {
@@ -71,6 +130,7 @@ impl MemoryDisk {
 
     pub fn remove(&self, path: &Path) {
         self.0.files.borrow_mut().remove(path);
+        self.0.durable.borrow_mut().remove(path);
     }
 
     pub fn paths(&self) -> Vec<PathBuf> {
@@ -89,6 +149,15 @@ impl MemoryDisk {
     /// Lets the write that comes after `after` more end in `fault`.
     pub fn fail_write(&self, after: u64, fault: WriteFault) {
         self.0.fault.set(Some((self.writes() + after, fault)));
+    }
+
+    /// No write fails that has not failed yet; false when the power is gone already.
+    pub fn mend(&self) -> bool {
+        let is_alive = self.0.fault.get().is_none_or(|(at, _)| at >= self.writes());
+        if is_alive {
+            self.0.fault.set(None);
+        }
+        is_alive
     }
 
     /// Lets all files together not be larger than this.
@@ -116,6 +185,22 @@ impl MemoryDisk {
     }
 }
 
+/// Each sector old or new, the size either or between.
+fn mixed(old: &[u8], now: &[u8], below: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    let (short, long) = (old.len().min(now.len()), old.len().max(now.len()));
+    let length = [old.len(), now.len(), short + below(long - short + 1)][below(3)];
+    let mut left = vec![0; length];
+    for at in (0..length).step_by(SECTOR) {
+        let from = if below(2) == 0 { old } else { now };
+        let end = from.len().min(at + SECTOR).min(length);
+        if at < end {
+            left[at..end].copy_from_slice(&from[at..end]);
+        }
+    }
+    left
+}
+
 impl Disk for MemoryDisk {
     type File = MemoryFile;
 
@@ -128,6 +213,9 @@ impl Disk for MemoryDisk {
                 self.find(path)?
             }
         };
+        if access == Access::DirectSync {
+            self.0.durable.borrow_mut().direct.insert(path.to_owned());
+        }
         Ok(MemoryFile { disk: self.clone(), content, path: path.to_owned(), direct: access == Access::DirectSync })
     }
 
@@ -161,9 +249,10 @@ impl Disk for MemoryDisk {
         }
         for path in moved {
             let content = self.find(&path)?;
-            self.remove(&path);
             let rest = path.strip_prefix(from).unwrap();
             let moved_to = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            self.0.files.borrow_mut().remove(&path);
+            self.0.durable.borrow_mut().rename(&path, &moved_to);
             self.0.files.borrow_mut().insert(moved_to, content);
         }
         Ok(())
@@ -175,15 +264,19 @@ impl Disk for MemoryDisk {
     }
 
     async fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.0.files.borrow_mut().retain(|file, _| !file.starts_with(path));
+        let gone = self.paths().into_iter().filter(|file| file.starts_with(path));
+        gone.for_each(|file| self.remove(&file));
         Ok(())
     }
 
-    async fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+    async fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let names = self.paths().into_iter().filter(|file| file.parent() == Some(path));
+        self.0.durable.borrow_mut().named.extend(names);
         Ok(())
     }
 
     async fn sync_fs(&self, _path: &Path) -> io::Result<()> {
+        self.sync_all();
         Ok(())
     }
 
@@ -286,6 +379,10 @@ impl DiskFile for MemoryFile {
         if bad.as_ref().is_some_and(|ending| self.path.to_string_lossy().ends_with(ending.as_str())) {
             *bad = None;
             return Err(io::Error::other("the flush failed"));
+        }
+        if !self.direct {
+            let content = self.content.borrow().clone();
+            self.disk.0.durable.borrow_mut().synced.insert(self.path.clone(), content);
         }
         Ok(())
     }
