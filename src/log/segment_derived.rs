@@ -97,7 +97,7 @@ impl<D: Disk> Segment<D> {
         }
     }
 
-    /// Reads the segment from its start, within [`Known::bytes`], and makes the indexes anew.
+    /// Reads the segment from its start, within [`Known::bytes`](super::segment::Known::bytes), and makes the indexes anew.
     ///
     /// # Errors
     /// Those of reading. Bytes that are no batch end the rebuilding: what lies behind is reached by no index.
