@@ -240,6 +240,15 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 self.walk_later(*base, *bytes, reader).await?;
             }
         }
+        self.begin_behind_unwalked()
+    }
+
+    /// Nothing is appended to a file that was not walked: the next start would not see that it is there already.
+    fn begin_behind_unwalked(&mut self) -> io::Result<()> {
+        let Some(last) = self.segments.last().filter(|last| last.base() < self.point.base) else { return Ok(()) };
+        let (disk, folder) = (self.disk.clone(), Rc::clone(&self.given.folder));
+        let begun = Segment::create(disk, folder, self.end.max(last.end()), self.given.rules.index, clock::now_ms())?;
+        self.segments.push(Rc::new(begun));
         Ok(())
     }
 

@@ -348,10 +348,12 @@ fn lost_files_below_the_recovery_point_are_told_and_their_offsets_not_used_again
 fn a_lost_file_costs_nothing_behind_it() {
     let life = ten(places(Some(7), 9, 6..10));
     life.disk.remove(&log_path(8));
-    let back = life.recover(&life.disk).unwrap();
-    assert!(back.recovered.has_lost && back.notes[0].contains("offsets 8 to 13"), "{:?}", back.notes);
-    assert_eq!(back.recovered.log.end(), Offset(20));
-    assert_eq!(content(&life.disk), [bytes_of(&life.batches[..4]), bytes_of(&life.batches[7..])].concat());
+    for _ in 0..2 {
+        let back = life.recover(&life.disk).unwrap();
+        assert!(back.recovered.has_lost && back.notes[0].contains("offsets 8 to 13"), "{:?}", back.notes);
+        assert_eq!(back.recovered.log.end(), Offset(20));
+        assert_eq!(content(&life.disk), [bytes_of(&life.batches[..4]), bytes_of(&life.batches[7..])].concat());
+    }
 }
 
 /// No checksum covers the base offset of a batch.
