@@ -99,7 +99,7 @@ pub enum Answer {
     /// One result for each query.
     Offsets(Vec<FoundOffset>),
     /// One result for each query: the epoch found and its end.
-    EpochEnds(Vec<Result<Option<(i32, Offset)>, ErrorCode>>),
+    EpochEnds(Vec<EpochEnd>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
     /// One result for each item of the command.
@@ -237,6 +237,9 @@ pub struct EpochQuery {
     /// Leader epoch the client believes in, -1 for none.
     pub leader_epoch: i32,
 }
+
+/// The epoch that was found and its end; `None` for one that is not known.
+pub type EpochEnd = Result<Option<(i32, Offset)>, ErrorCode>;
 
 /// A ListOffsets query for one partition.
 #[derive(Clone, Copy, Debug)]

@@ -11,9 +11,11 @@ mod harness;
 
 mod bad_batches;
 mod duplicates;
+mod epochs;
 mod fetch;
 mod ids;
 mod offsets;
 mod produce;
 mod sequences;
+mod sessions;
 mod world;

@@ -98,7 +98,9 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(cluster, request, body).await,
         Api::DescribeCluster => describe_cluster::answer(cluster, request, body),
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(cluster, request, body),
-        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId => Err(WireError::Short("not asked here")),
+        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId | Api::OffsetForLeaderEpoch => {
+            Err(WireError::Short("not asked here"))
+        }
     }
 }
 
