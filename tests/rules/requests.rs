@@ -102,7 +102,7 @@ fn api_versions_answers_every_version() {
         let answer = bare.ask(version, request);
         assert_eq!(answer.error_code, 0);
         let keys: Vec<i16> = answer.api_keys.iter().map(|api| api.api_key).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 18, 19, 20, 22, 32, 35, 37, 44, 60, 75]);
+        assert_eq!(keys, [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 35, 37, 44, 60, 75]);
         let produce = &answer.api_keys[0];
         assert_eq!((produce.min_version, produce.max_version), (0, 13), "old librdkafka looks for version 0");
         if version >= 3 {
