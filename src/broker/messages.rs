@@ -9,6 +9,7 @@ use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::RecoveryPlan;
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
+use crate::state::groups::messages as groups;
 use crate::wire::admission::Refused;
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
@@ -72,6 +73,13 @@ pub enum Ask {
     Change(Box<Command>),
     /// A new catalog is durable; answered by [`Answer::Done`] once it is visible on the shard.
     Publish(Arc<Catalog>),
+    /// Consumer groups of one partition of `__consumer_offsets`; answered by [`Answer::Group`].
+    Group {
+        /// Which partition.
+        partition: i32,
+        /// What is asked.
+        command: Box<groups::Command>,
+    },
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
     /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
@@ -98,6 +106,8 @@ pub enum Answer {
     Sizes(Vec<(TopicPartition, u64)>),
     /// One result for each item of the command.
     Changed(Result<Vec<ItemResult>, ErrorCode>),
+    /// The answer of a coordinator.
+    Group(Box<groups::Answer>),
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.

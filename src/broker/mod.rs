@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
 pub mod fetch;
+pub mod groups;
 pub mod kafka_view;
 pub mod lifecycle;
 pub mod messages;

@@ -452,6 +452,7 @@ impl<D: Disk> Shard<D> {
             Ask::Offsets(queries) => {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
+            Ask::Group { partition, command } => self.serve_group(partition, *command),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
             Ask::Publish(catalog) => to_its_end(async move {

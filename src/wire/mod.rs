@@ -8,6 +8,7 @@ pub mod builder;
 pub mod error_code;
 pub mod fetch;
 pub mod frame;
+pub mod internal;
 mod lz4;
 pub mod produce;
 pub mod reader;
