@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod messages;
 pub mod offsets;
 pub mod partition;
+pub mod periodic;
 pub mod placement;
 pub mod produce;
 pub mod producer_ids;
