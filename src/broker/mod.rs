@@ -13,6 +13,7 @@ pub mod periodic;
 pub mod placement;
 pub mod produce;
 pub mod producer_ids;
+pub mod producer_limits;
 pub mod recovery;
 pub mod shard;
 pub mod tail;

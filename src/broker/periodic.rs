@@ -11,18 +11,19 @@ use crate::runtime::disk::Disk;
 const EYE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<D: Disk> Shard<D> {
-    /// Looks at the disk each second, and at what has expired.
+    /// Looks at the disk each second, and from time to time for producers that have expired.
     pub(super) async fn keep_an_eye(self: Rc<Self>) {
-        let mut next_expiry = clock::monotonic();
+        let expiry_interval = Duration::from_millis(self.config().producer_id_expiration_check_interval_ms);
+        let mut next_expiry = clock::monotonic() + expiry_interval;
         while !self.is_stopping() {
             self.look_at_disk();
             self.look_at_partitions();
-            self.limit_producers();
+            self.report_evictions();
             if clock::monotonic() >= next_expiry {
-                self.expire_producers();
-                next_expiry += Duration::from_millis(self.config().producer_id_expiration_check_interval_ms);
+                self.expire_producers().await;
+                next_expiry = clock::monotonic() + expiry_interval;
             }
-            clock::sleep(EYE_INTERVAL).await;
+            clock::sleep(EYE_INTERVAL.min(expiry_interval)).await;
         }
     }
 
@@ -53,43 +54,5 @@ impl<D: Disk> Shard<D> {
                 }
             }
         }
-    }
-
-    fn expire_producers(&self) {
-        let (now_ms, expiration_ms) = (clock::now_ms(), self.catalog().config().producer_id_expiration_ms);
-        for partition in self.all_partitions() {
-            if partition.producers.borrow_mut().expire(now_ms, expiration_ms) > 0 {
-                partition.mark_dirty();
-            }
-        }
-    }
-
-    /// Keeps the number of remembered producers below its limit: those used longest ago are forgotten first.
-    fn limit_producers(&self) {
-        let max = self.config().producers_max;
-        let partitions = self.all_partitions();
-        let count: usize = partitions.iter().map(|partition| partition.producers.borrow().len()).sum();
-        if count <= max {
-            return;
-        }
-        let mut uses: Vec<u64> = Vec::with_capacity(count);
-        partitions.iter().for_each(|partition| uses.extend(partition.producers.borrow().uses()));
-        let excess = (count - max).min(uses.len().saturating_sub(1));
-        let (_, youngest_evicted, _) = uses.select_nth_unstable(excess.saturating_sub(1));
-        let youngest_evicted = *youngest_evicted;
-        let evicted: usize = partitions
-            .iter()
-            .map(|partition| {
-                let evicted = partition.producers.borrow_mut().evict_used_until(youngest_evicted);
-                if evicted > 0 {
-                    partition.mark_dirty();
-                }
-                evicted
-            })
-            .sum();
-        tracing::warn!(
-            "{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here",
-            self.id
-        );
     }
 }

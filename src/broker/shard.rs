@@ -21,6 +21,7 @@ use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem}
 use super::partition::Partition;
 use super::placement;
 use super::producer_ids::{self, ProducerIds};
+use super::producer_limits::ProducerLimits;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
 use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
@@ -104,6 +105,7 @@ pub struct Shard<D: Disk> {
     pub(super) disk_is_full: Cell<bool>,
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
+    pub(super) producer_limits: ProducerLimits,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -154,6 +156,7 @@ impl<D: Disk> Shard<D> {
             disk_is_full: Cell::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
+            producer_limits: ProducerLimits::default(),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
