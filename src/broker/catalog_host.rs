@@ -153,6 +153,7 @@ impl<D: Disk> Shard<D> {
             let Some(gone) = self.partitions.borrow_mut().remove(&key) else { continue };
             gone.close(&self.waiters);
             self.forget_tail(&gone);
+            self.note_dropped(&gone);
             self.removed.borrow_mut().push(gone.log_id);
             let folder = self.layout.partition(&gone.name);
             match retire_folder(&self.disk, &self.layout, &folder, topic.id).await {

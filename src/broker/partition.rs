@@ -50,6 +50,8 @@ pub struct Staged {
     pub log_append_time_ms: i64,
     /// The batch for the commit log; `None` for a retry of what is staged or written.
     pub stored: Option<StoredBatch>,
+    /// Its producer had not written here, as far as is known.
+    pub is_new_producer: bool,
 }
 
 /// One partition.
@@ -226,6 +228,7 @@ impl<D: Disk> Partition<D> {
                     end: original.last_offset.plus(1),
                     log_append_time_ms: original.max_timestamp,
                     stored: None,
+                    is_new_producer: false,
                 });
             }
         }
@@ -264,13 +267,14 @@ impl<D: Disk> Partition<D> {
         let end = log.end();
         drop(log);
         let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
-        self.producers.borrow_mut().remember(identity, &appended, context.tick);
+        let is_new_producer = self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
         if self.first_of_epoch.get().is_none() {
             self.first_of_epoch.set(Some(base_offset));
         }
         self.is_dirty.set(true);
-        Ok(Staged { base_offset, end, log_append_time_ms: batch.log_append_time_ms, stored: Some(stored) })
+        let log_append_time_ms = batch.log_append_time_ms;
+        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer })
     }
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].

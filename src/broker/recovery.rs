@@ -327,6 +327,7 @@ impl<D: Disk> Shard<D> {
                 }
             }
         }
+        self.count_recovered_producers();
         Ok(())
     }
 
@@ -453,13 +454,12 @@ fn state_of(entry: &ProducerEntry) -> ProducerState {
         first_sequence: batch.first_sequence,
         last_offset_delta: i32::try_from(batch.last_offset_delta).unwrap_or(0),
     });
-    ProducerState {
-        epoch: entry.epoch,
-        coordinator_epoch: entry.coordinator_epoch,
-        last_append_ms: entry.last_append_ms,
-        txn_first_offset: entry.txn_first_offset,
-        window: window.collect(),
-    }
+    let mut state = ProducerState::new(entry.epoch);
+    state.coordinator_epoch = entry.coordinator_epoch;
+    state.last_append_ms = entry.last_append_ms;
+    state.window = window.collect();
+    state.set_txn_first_offset(entry.txn_first_offset);
+    state
 }
 
 fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {

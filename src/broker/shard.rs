@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::BytesMut;
 
@@ -22,13 +21,13 @@ use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem}
 use super::partition::Partition;
 use super::placement;
 use super::producer_ids::{self, ProducerIds};
+use super::producer_limits::ProducerLimits;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
 use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
 use crate::runtime::accepted::Accepted;
-use crate::runtime::clock;
 use crate::runtime::disk::{Disk, Space};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
@@ -37,8 +36,6 @@ use crate::runtime::signal::{Bell, Receiver, Sender, once};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::unpack::Unpacker;
 
-/// Time between two looks at the disk.
-const EYE_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages taken from the lane before other tasks run.
 const LANE_BATCH: usize = 256;
 
@@ -108,6 +105,7 @@ pub struct Shard<D: Disk> {
     pub(super) disk_is_full: Cell<bool>,
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
+    pub(super) producer_limits: ProducerLimits,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -158,6 +156,7 @@ impl<D: Disk> Shard<D> {
             disk_is_full: Cell::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
+            producer_limits: ProducerLimits::default(),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
@@ -487,88 +486,6 @@ impl<D: Disk> Shard<D> {
         });
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
-    }
-
-    /// Looks at the disk each second, and at what has expired.
-    async fn keep_an_eye(self: Rc<Self>) {
-        let mut next_expiry = clock::monotonic();
-        while !self.is_stopping() {
-            self.look_at_disk();
-            self.look_at_partitions();
-            self.limit_producers();
-            if clock::monotonic() >= next_expiry {
-                self.expire_producers();
-                next_expiry += Duration::from_millis(self.config.producer_id_expiration_check_interval_ms);
-            }
-            clock::sleep(EYE_INTERVAL).await;
-        }
-    }
-
-    /// A full disk is refused before anything is staged, and heals by itself with some room to spare (storage.md §8).
-    fn look_at_disk(&self) {
-        let Ok(space) = self.disk.space(self.layout.root()) else { return };
-        let least = (space.total_bytes / 50).min(1 << 30);
-        let was_full = self.disk_is_full.get();
-        let is_full = space.free_bytes < if was_full { least + least / 4 } else { least };
-        if is_full != was_full {
-            self.disk_is_full.set(is_full);
-            let word = if is_full { "is full: new records are refused" } else { "has room again" };
-            tracing::warn!("the disk of {} {word} ({} bytes free)", self.layout.root().display(), space.free_bytes);
-        }
-    }
-
-    /// Tries writes again that found no room, and gives the descriptors of idle segments back.
-    fn look_at_partitions(self: &Rc<Self>) {
-        for partition in self.all_partitions() {
-            if partition.is_stuck() && partition.write_little(&self.waiters) {
-                self.write_rest_of(Rc::clone(&partition));
-            }
-            let log = partition.log.borrow();
-            let closed = log.segments().len().saturating_sub(1);
-            for segment in &log.segments()[..closed] {
-                if segment.end() <= partition.sealed_through.get() {
-                    segment.close_if_idle();
-                }
-            }
-        }
-    }
-
-    fn expire_producers(&self) {
-        let (now_ms, expiration_ms) = (clock::now_ms(), self.catalog().config().producer_id_expiration_ms);
-        for partition in self.all_partitions() {
-            if partition.producers.borrow_mut().expire(now_ms, expiration_ms) > 0 {
-                partition.mark_dirty();
-            }
-        }
-    }
-
-    /// Keeps the number of remembered producers below its limit: those used longest ago are forgotten first.
-    fn limit_producers(&self) {
-        let max = self.config.producers_max;
-        let partitions = self.all_partitions();
-        let count: usize = partitions.iter().map(|partition| partition.producers.borrow().len()).sum();
-        if count <= max {
-            return;
-        }
-        let mut uses: Vec<u64> = Vec::with_capacity(count);
-        partitions.iter().for_each(|partition| uses.extend(partition.producers.borrow().uses()));
-        let excess = (count - max).min(uses.len().saturating_sub(1));
-        let (_, youngest_evicted, _) = uses.select_nth_unstable(excess.saturating_sub(1));
-        let youngest_evicted = *youngest_evicted;
-        let evicted: usize = partitions
-            .iter()
-            .map(|partition| {
-                let evicted = partition.producers.borrow_mut().evict_used_until(youngest_evicted);
-                if evicted > 0 {
-                    partition.mark_dirty();
-                }
-                evicted
-            })
-            .sum();
-        tracing::warn!(
-            "{}: {evicted} producers were forgotten: more than corelane.producers.max={max} wrote here",
-            self.id
-        );
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.
