@@ -247,6 +247,7 @@ impl<D: Disk> Shard<D> {
         }
         active.flush_indexes().await?;
         sync(partition, active).await?;
+        self.flush_epochs(partition).await?;
         let folder_changed = partition.log.borrow_mut().take_folder_changed();
         if folder_changed || !closed.is_empty() {
             let folder = partition.log.borrow().folder().to_path_buf();
@@ -295,7 +296,7 @@ impl<D: Disk> Shard<D> {
         };
         let Some(active) = active else { return Ok(()) };
         active.seal(self.sealing(partition, true)).await?;
-        super::kafka_view::write(&self.disk, &folder, partition, end, self.leader_epoch()).await
+        super::kafka_view::write(&self.disk, &folder, partition, end).await
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
+mod epochs;
 pub mod fetch;
 pub mod groups;
 pub mod kafka_view;

@@ -10,6 +10,7 @@ use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
 use crate::ids::{LogId, Offset, TopicPartition};
+use crate::log::leader_epochs::LeaderEpochs;
 use crate::log::log_files::is_no_space;
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
@@ -52,6 +53,8 @@ pub struct Staged {
     pub stored: Option<StoredBatch>,
     /// Its producer had not written here, as far as is known.
     pub is_new_producer: bool,
+    /// It is the first batch of the partition since the start.
+    pub begins_epoch: bool,
 }
 
 /// One partition.
@@ -83,8 +86,12 @@ pub struct Partition<D: Disk> {
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
-    /// First offset that was appended since the start, for Kafka's list of leader epochs.
-    pub first_of_epoch: Cell<Option<Offset>>,
+    /// Which leader epoch begins at which offset.
+    pub(super) epochs: RefCell<LeaderEpochs>,
+    /// A batch was appended since the start.
+    is_epoch_begun: Cell<bool>,
+    /// The file of leader epochs is not on disk as it must be.
+    pub(super) has_unsaved_epoch: Cell<bool>,
     /// The next checkpoint seals closed segments that reach above this offset.
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
@@ -122,7 +129,9 @@ impl<D: Disk> Partition<D> {
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
-            first_of_epoch: Cell::new(None),
+            epochs: RefCell::default(),
+            is_epoch_begun: Cell::new(false),
+            has_unsaved_epoch: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
         }
@@ -229,6 +238,7 @@ impl<D: Disk> Partition<D> {
                     log_append_time_ms: original.max_timestamp,
                     stored: None,
                     is_new_producer: false,
+                    begins_epoch: false,
                 });
             }
         }
@@ -269,12 +279,13 @@ impl<D: Disk> Partition<D> {
         let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         let is_new_producer = self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
-        if self.first_of_epoch.get().is_none() {
-            self.first_of_epoch.set(Some(base_offset));
+        let begins_epoch = !self.is_epoch_begun.replace(true);
+        if begins_epoch {
+            self.begin_epoch(context.leader_epoch, base_offset);
         }
         self.is_dirty.set(true);
         let log_append_time_ms = batch.log_append_time_ms;
-        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer })
+        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer, begins_epoch })
     }
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
+use super::epochs;
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
@@ -344,8 +345,10 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let (recovered, producers) = loop {
+        let listed = epochs::read(&self.disk, &folder).await;
+        let (recovered, producers, listed) = loop {
             let mut producers = restore_producers(merged);
+            let mut listed = listed.clone();
             let given = Given {
                 folder: folder.as_path().into(),
                 rules: LogRules::of(&topic.settings),
@@ -355,16 +358,18 @@ impl<D: Disk> Shard<D> {
             };
             let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+                listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
             for note in &recovered.notes {
                 tracing::warn!("{note}");
             }
             if !recovered.must_repeat {
-                break (recovered, producers);
+                break (recovered, producers, listed);
             }
         };
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();

@@ -33,9 +33,12 @@ use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
 use crate::runtime::replies::Replies;
 use crate::runtime::signal::{Bell, Receiver, Sender, once};
+use crate::state::fetch_sessions::{self, FetchSessions, SessionLimits};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::unpack::Unpacker;
 
+/// Memory of the fetch sessions of all shards: 300,000 partitions.
+const FETCH_SESSION_BYTES: usize = 64 << 20;
 /// Messages taken from the lane before other tasks run.
 const LANE_BATCH: usize = 256;
 
@@ -106,6 +109,7 @@ pub struct Shard<D: Disk> {
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
     pub(super) producer_limits: ProducerLimits,
+    fetch_sessions: RefCell<FetchSessions>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -140,6 +144,7 @@ impl<D: Disk> Shard<D> {
     /// A shard without partitions; [`super::recovery`] brings them.
     #[must_use]
     pub fn new(parts: ShardParts<D>) -> Rc<Self> {
+        let sessions = FetchSessions::new(session_limits(&parts));
         Rc::new(Self {
             id: parts.id,
             disk: parts.disk,
@@ -157,6 +162,7 @@ impl<D: Disk> Shard<D> {
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
             producer_limits: ProducerLimits::default(),
+            fetch_sessions: RefCell::new(sessions),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
@@ -315,6 +321,23 @@ impl<D: Disk> Shard<D> {
         &self.unpacker
     }
 
+    /// What clients on this core have asked for and go on with.
+    #[must_use]
+    pub fn fetch_sessions(&self) -> &RefCell<FetchSessions> {
+        &self.fetch_sessions
+    }
+
+    /// Ends a session of this or another core: the client begins anew.
+    pub fn end_fetch_session(&self, id: i32) {
+        match fetch_sessions::shard_of(id, self.shards()) {
+            Some(own) if own == self.id.0 => {
+                self.fetch_sessions.borrow_mut().end(id);
+            }
+            Some(other) => self.outbox.send(ShardId(other), Message::EndFetchSession(id)),
+            None => {}
+        }
+    }
+
     /// A number for a watch of this shard.
     pub fn next_watch(&self) -> u64 {
         self.watch_number.set(self.watch_number.get() + 1);
@@ -419,6 +442,7 @@ impl<D: Disk> Shard<D> {
                     Message::Connection(accepted) => on_connection(accepted),
                     Message::Ask { from, slot, ask } => self.serve_for(from, slot, ask),
                     Message::Answer { slot, answer } => self.replies.complete(slot, answer),
+                    Message::EndFetchSession(id) => self.end_fetch_session(id),
                     Message::Unwatch { from, watch } => self.unwatch(from, watch),
                     Message::Stop => self.stop_bell.ring(),
                     Message::Leave => return,
@@ -452,6 +476,7 @@ impl<D: Disk> Shard<D> {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
             Ask::Group { partition, command } => self.serve_group(partition, *command),
+            Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
             Ask::Publish(catalog) => to_its_end(async move {
@@ -528,6 +553,11 @@ impl<D: Disk> Shard<D> {
             self.idle.rung().await;
         }
     }
+}
+
+fn session_limits<D: Disk>(parts: &ShardParts<D>) -> SessionLimits {
+    let shards = u32::try_from(parts.lanes.shards()).unwrap_or(1);
+    SessionLimits::of_shard(parts.id.0, shards, parts.config.fetch_session_slots, FETCH_SESSION_BYTES)
 }
 
 /// Runs `task` whether or not anybody waits for its answer: what it has begun must not be left half done.

@@ -383,6 +383,13 @@ pub const SETTINGS: &[Setting] = &[
     Setting::new("max.decompressed.message.bytes", Int, Some("2147483639"), "Kafka's limit on the unpacked size of one record.")
         .only("2147483639", "corelane limits the unpacked size of whole batches: corelane.unpacked.batch.max.bytes")
         .dynamic(),
+    Setting::new(
+        "max.incremental.fetch.session.cache.slots",
+        Int,
+        Some("1000"),
+        "Most fetch sessions, over all cores; a client for which there is none asks for everything in each fetch.",
+    )
+    .at_least(0),
     Setting::new("message.max.bytes", Int, Some("1048588"), "Largest record batch that is accepted, as it is sent (compressed).")
         .at_least(0)
         .dynamic(),

@@ -25,6 +25,8 @@ pub enum Api {
     DeleteTopics = 20,
     /// A producer's id and epoch.
     InitProducerId = 22,
+    /// Where leader epochs end.
+    OffsetForLeaderEpoch = 23,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
     /// Folders, sizes, room.
@@ -41,7 +43,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -50,6 +52,7 @@ impl Api {
         Self::CreateTopics,
         Self::DeleteTopics,
         Self::InitProducerId,
+        Self::OffsetForLeaderEpoch,
         Self::DescribeConfigs,
         Self::DescribeLogDirs,
         Self::CreatePartitions,
@@ -83,6 +86,7 @@ impl Api {
             Self::CreateTopics => 2..=7,
             Self::DeleteTopics => 1..=6,
             Self::InitProducerId => 0..=5,
+            Self::OffsetForLeaderEpoch => 2..=4,
             Self::DescribeConfigs => 1..=4,
             Self::DescribeLogDirs => 1..=4,
             Self::CreatePartitions => 0..=3,
@@ -101,7 +105,7 @@ impl Api {
             Self::ListOffsets => 6,
             Self::ApiVersions => 3,
             Self::CreateTopics => 5,
-            Self::DeleteTopics | Self::DescribeConfigs => 4,
+            Self::DeleteTopics | Self::OffsetForLeaderEpoch | Self::DescribeConfigs => 4,
             Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions => 2,
             Self::IncrementalAlterConfigs => 1,
             Self::DescribeCluster | Self::DescribeTopicPartitions => 0,

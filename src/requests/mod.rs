@@ -15,10 +15,12 @@ pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
 pub mod fetch;
+mod fetch_plan;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod list_offsets;
 pub mod metadata;
+pub mod offset_for_leader_epoch;
 mod partition_info;
 pub mod produce;
 pub mod response;
@@ -148,6 +150,7 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
+        Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
@@ -171,7 +174,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
         Some(Api::Metadata) => 18,
         Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions) => 40,
-        Some(Api::Fetch | Api::ListOffsets) => 48,
+        Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch) => 48,
         Some(Api::DeleteTopics | Api::DescribeConfigs | Api::IncrementalAlterConfigs) => 60,
     };
     frame_bytes.saturating_mul(times)

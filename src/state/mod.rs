@@ -5,6 +5,7 @@ pub mod groups;
 mod index;
 mod marks;
 pub mod producer;
+pub mod fetch_sessions;
 pub mod producers;
 mod uses;
 pub mod window;

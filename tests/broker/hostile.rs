@@ -18,6 +18,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, Forgot
 use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -140,7 +141,7 @@ fn random_bytes_and_frames_that_break_off_harm_nobody() {
         let mut frame: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
         let length = (frame.len() as u32 + u32::from(number % 3 == 0) * 50).to_be_bytes();
         if number % 2 == 0 && frame.len() > 4 {
-            let api = Api::ALL[random.below(14) as usize];
+            let api = Api::ALL[random.below(Api::ALL.len() as u64) as usize];
             frame[..2].copy_from_slice(&api.key().to_be_bytes());
             frame[2..4].copy_from_slice(&api.versions().end().to_be_bytes());
         }
@@ -195,6 +196,10 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             )
         }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
+        Api::OffsetForLeaderEpoch => {
+            let asked = OffsetForLeaderTopic::default().with_topic(topic()).with_partitions(vec![Default::default()]);
+            framed(version, &OffsetForLeaderEpochRequest::default().with_topics(vec![asked]))
+        }
         Api::DescribeConfigs => {
             let asked = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configuration_keys(Some(vec![text("segment.bytes")]));
