@@ -17,7 +17,7 @@ use crate::log::checkpoint_chain::{self as chain, Named};
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::signal::{Turns, rung_or_elapsed};
+use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::{Change, ProducerState};
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
@@ -49,6 +49,11 @@ impl Checkpointer {
             must_be_full: Cell::default(),
             turns: Turns::default(),
         }
+    }
+
+    /// The right to change the files that checkpoints are about; checkpoints wait meanwhile.
+    pub(super) async fn my_turn(&self) -> Turn<'_> {
+        self.turns.mine().await
     }
 }
 
@@ -209,7 +214,7 @@ impl<D: Disk> Shard<D> {
             let changed = partition.producers.borrow_mut().take_changed();
             let ids: Vec<_> = changed.iter().map(|change| change.producer_id).collect();
             let producers = if is_full { all_producers(partition) } else { producers_of(partition.log_id, changed) };
-            (log.end(), log.start(), unsealed, active, ids, producers)
+            (log.end(), partition.planned_start(), unsealed, active, ids, producers)
         };
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
         if is_dirty {

@@ -6,6 +6,7 @@ pub mod checkpointer;
 pub mod fetch;
 pub mod kafka_view;
 pub mod lifecycle;
+mod log_start;
 pub mod messages;
 pub mod offsets;
 pub mod partition;

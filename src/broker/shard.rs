@@ -452,6 +452,7 @@ impl<D: Disk> Shard<D> {
             Ask::Offsets(queries) => {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
+            Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
             Ask::Publish(catalog) => to_its_end(async move {
@@ -486,6 +487,8 @@ impl<D: Disk> Shard<D> {
         });
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
+        // What a crash left between a moved log start and the removal of the files below it.
+        self.all_partitions().iter().for_each(|partition| self.remove_below_start(partition));
     }
 
     /// Looks at the disk each second, and at what has expired.

@@ -10,6 +10,7 @@ use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssign
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
@@ -140,7 +141,7 @@ fn random_bytes_and_frames_that_break_off_harm_nobody() {
         let mut frame: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
         let length = (frame.len() as u32 + u32::from(number % 3 == 0) * 50).to_be_bytes();
         if number % 2 == 0 && frame.len() > 4 {
-            let api = Api::ALL[random.below(14) as usize];
+            let api = Api::ALL[random.below(Api::ALL.len() as u64) as usize];
             frame[..2].copy_from_slice(&api.key().to_be_bytes());
             frame[2..4].copy_from_slice(&api.versions().end().to_be_bytes());
         }
@@ -193,6 +194,11 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
                     request.with_topic_names(vec![missing])
                 },
             )
+        }
+        Api::DeleteRecords => {
+            let asked = DeleteRecordsTopic::default().with_name(topic());
+            let asked = asked.with_partitions(vec![DeleteRecordsPartition::default()]);
+            framed(version, &DeleteRecordsRequest::default().with_topics(vec![asked]))
         }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
         Api::DescribeConfigs => {
