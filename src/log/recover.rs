@@ -470,7 +470,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         let (facts, bytes) = self.read(one, reader).await?;
         if facts.next_offset() <= self.start && log.active().is_none() {
             // Deleted, and its segment is gone already; its producer is remembered all the same.
-            (self.on_batch)(&facts, Some(one.committed_ms));
+            self.tell(&facts, one);
             log.skip_to(facts.next_offset());
             return Ok(());
         }
@@ -479,15 +479,20 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
-        if facts.base_offset >= self.point.offset {
-            (self.on_batch)(&facts, Some(one.committed_ms));
-        }
+        self.tell(&facts, one);
         if log.unwritten_bytes() >= REPLAY_WRITE_BYTES {
             log.write_some(usize::MAX)?;
             let end = log.end();
             log.make_visible(end);
         }
         Ok(())
+    }
+
+    /// What lies below the recovery point is in the checkpoint already.
+    fn tell(&mut self, facts: &BatchFacts, one: &Located) {
+        if facts.base_offset >= self.point.offset {
+            (self.on_batch)(facts, Some(one.committed_ms));
+        }
     }
 
     async fn read(&self, one: &Located, reader: &mut RecordReader<D>) -> io::Result<(BatchFacts, Bytes)> {
