@@ -17,7 +17,7 @@ use crate::log::checkpoint_chain::{self as chain, Named};
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::signal::{Turns, rung_or_elapsed};
+use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
@@ -49,6 +49,11 @@ impl Checkpointer {
             must_be_full: Cell::default(),
             turns: Turns::default(),
         }
+    }
+
+    /// The right to change the files that checkpoints are about; checkpoints wait meanwhile.
+    pub(super) async fn my_turn(&self) -> Turn<'_> {
+        self.turns.mine().await
     }
 }
 
@@ -206,7 +211,7 @@ impl<D: Disk> Shard<D> {
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
-            (log.end(), log.start(), unsealed, active, take_producers(partition, is_full))
+            (log.end(), partition.planned_start(), unsealed, active, take_producers(partition, is_full))
         };
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
         if is_dirty {

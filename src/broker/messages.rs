@@ -71,6 +71,8 @@ pub enum Ask {
     Offsets(Vec<OffsetQuery>),
     /// Where leader epochs end; answered by [`Answer::EpochEnds`] in the same order.
     EpochEnds(Vec<EpochQuery>),
+    /// Move log starts, waiting as long for them to be durable; answered by [`Answer::Deleted`] in the same order.
+    DeleteRecords(Vec<Deletion>, Duration),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
     Sizes,
     /// Change the catalog (shard 0 only); answered by [`Answer::Changed`].
@@ -108,6 +110,8 @@ pub enum Answer {
     Offsets(Vec<FoundOffset>),
     /// One result for each query: the epoch found and its end.
     EpochEnds(Vec<Result<Option<(i32, Offset)>, ErrorCode>>),
+    /// One result for each partition whose log start was to be moved.
+    Deleted(Vec<Deleted>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
     /// One result for each item of the command.
@@ -270,4 +274,22 @@ pub struct FoundOffset {
     pub timestamp: i64,
     /// Leader epoch of the offset, -1 for none.
     pub leader_epoch: i32,
+}
+
+/// A partition whose records below an offset are to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion {
+    /// Which.
+    pub key: PartitionKey,
+    /// The new log start; -1 is the high watermark.
+    pub before: Offset,
+}
+
+/// The answer to a [`Deletion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Error or none.
+    pub error: ErrorCode,
+    /// The log start as it is now; -1 where Kafka leaves it out.
+    pub low_watermark: Offset,
 }

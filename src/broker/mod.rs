@@ -8,6 +8,7 @@ pub mod fetch;
 pub mod groups;
 pub mod kafka_view;
 pub mod lifecycle;
+mod log_start;
 pub mod messages;
 pub mod offsets;
 pub mod partition;

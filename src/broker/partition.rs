@@ -73,6 +73,10 @@ pub struct Partition<D: Disk> {
     pub high_watermark: Mark,
     /// First offset that is not in the kernel yet.
     pub written: Mark,
+    /// Smallest offset that a client may read, for those who wait for it to move.
+    pub start_moved: Mark,
+    /// The log start that is on its way into the commit log, or the present one.
+    planned_start: Cell<Offset>,
     tail: RefCell<Tail>,
     durability: Cell<Durability>,
     segment_bytes: Cell<u64>,
@@ -109,7 +113,7 @@ impl<D: Disk> Partition<D> {
         log: PartitionLog<D>,
         producers: Producers,
     ) -> Self {
-        let end = log.end();
+        let (start, end) = (log.start(), log.end());
         Self {
             key,
             name,
@@ -118,6 +122,8 @@ impl<D: Disk> Partition<D> {
             producers: RefCell::new(producers),
             high_watermark: Mark::at(unsigned(end)),
             written: Mark::at(unsigned(end)),
+            start_moved: Mark::at(unsigned(start)),
+            planned_start: Cell::new(start),
             tail: RefCell::default(),
             durability: Cell::new(settings.durability),
             segment_bytes: Cell::new(settings.segment_bytes),
@@ -162,6 +168,35 @@ impl<D: Disk> Partition<D> {
         self.log.borrow().start()
     }
 
+    /// The log start that a checkpoint must hold: the one that is on its way into the commit log, or the present one.
+    #[must_use]
+    pub fn planned_start(&self) -> Offset {
+        self.planned_start.get()
+    }
+
+    /// A record with this start was given to the commit log.
+    pub fn plan_start(&self, start: Offset) {
+        self.planned_start.set(self.planned_start.get().max(start));
+        self.is_dirty.set(true);
+    }
+
+    /// The record with this start is durable: clients may see it.
+    pub fn show_start(&self, start: Offset) {
+        self.log.borrow_mut().move_start(start);
+        self.start_moved.raise(unsigned(self.log_start()));
+    }
+
+    /// Where all records lie below `start`, a new segment is begun there, so that they can go and its name keeps the end.
+    pub fn roll_behind(&self, start: Offset, now_ms: i64) {
+        if self.is_failed.get() {
+            return;
+        }
+        if let Err(error) = self.log.borrow_mut().roll_behind(start, now_ms) {
+            // The old segment stays until the next roll; the commit log and the checkpoint have the start all the same.
+            tracing::warn!("{}: cannot begin a segment behind the deleted records: {error}", self.name);
+        }
+    }
+
     /// True once a write of this partition failed: it takes nothing new (architecture decision D10).
     #[must_use]
     pub fn is_failed(&self) -> bool {
@@ -179,6 +214,7 @@ impl<D: Disk> Partition<D> {
         self.is_closed.set(true);
         self.written.wake_all();
         self.high_watermark.wake_all();
+        self.start_moved.wake_all();
         self.wake_watchers(waiters);
     }
 

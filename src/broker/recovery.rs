@@ -277,7 +277,8 @@ fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
 fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
-    match contents.batches.keys().find(|log_id| **log_id >= catalog.next_log_id()) {
+    let mut found = contents.batches.keys().chain(contents.log_starts.keys());
+    match found.find(|log_id| **log_id >= catalog.next_log_id()) {
         None => Ok(()),
         Some(LogId(log_id)) => Err(format!(
             "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \

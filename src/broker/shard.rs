@@ -477,6 +477,7 @@ impl<D: Disk> Shard<D> {
             }
             Ask::Group { partition, command } => self.serve_group(partition, *command),
             Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
+            Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
             Ask::Publish(catalog) => to_its_end(async move {
@@ -511,6 +512,8 @@ impl<D: Disk> Shard<D> {
         });
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
+        // What a crash left between a moved log start and the removal of the files below it.
+        self.all_partitions().iter().for_each(|partition| self.remove_below_start(partition));
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.

@@ -23,6 +23,8 @@ pub enum Api {
     CreateTopics = 19,
     /// Remove topics.
     DeleteTopics = 20,
+    /// Move log starts.
+    DeleteRecords = 21,
     /// A producer's id and epoch.
     InitProducerId = 22,
     /// Where leader epochs end.
@@ -43,7 +45,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -51,6 +53,7 @@ impl Api {
         Self::ApiVersions,
         Self::CreateTopics,
         Self::DeleteTopics,
+        Self::DeleteRecords,
         Self::InitProducerId,
         Self::OffsetForLeaderEpoch,
         Self::DescribeConfigs,
@@ -85,6 +88,7 @@ impl Api {
             Self::ApiVersions => 0..=4,
             Self::CreateTopics => 2..=7,
             Self::DeleteTopics => 1..=6,
+            Self::DeleteRecords => 0..=2,
             Self::InitProducerId => 0..=5,
             Self::OffsetForLeaderEpoch => 2..=4,
             Self::DescribeConfigs => 1..=4,
@@ -106,7 +110,7 @@ impl Api {
             Self::ApiVersions => 3,
             Self::CreateTopics => 5,
             Self::DeleteTopics | Self::OffsetForLeaderEpoch | Self::DescribeConfigs => 4,
-            Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions => 2,
+            Self::DeleteRecords | Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions => 2,
             Self::IncrementalAlterConfigs => 1,
             Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
         };

@@ -9,6 +9,7 @@ pub mod api_versions;
 pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
@@ -145,6 +146,7 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::Produce => return produce::begin(shard, request, body).await,
         Api::Fetch => return fetch::begin(shard, request, body).await,
         Api::ListOffsets => list_offsets::answer(shard, request, body).await?,
+        Api::DeleteRecords => delete_records::answer(shard, request, body).await?,
         Api::InitProducerId => init_producer_id::answer(shard, request, body).await?,
         Api::Metadata => metadata::answer(shard, request, body).await?,
         Api::ApiVersions => api_versions::answer(request, body)?,
@@ -174,7 +176,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
         Some(Api::Metadata) => 18,
         Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions) => 40,
-        Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch) => 48,
+        Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
         Some(Api::DeleteTopics | Api::DescribeConfigs | Api::IncrementalAlterConfigs) => 60,
     };
     frame_bytes.saturating_mul(times)

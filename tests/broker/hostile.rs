@@ -10,6 +10,7 @@ use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssign
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
@@ -194,6 +195,11 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
                     request.with_topic_names(vec![missing])
                 },
             )
+        }
+        Api::DeleteRecords => {
+            let asked = DeleteRecordsTopic::default().with_name(topic());
+            let asked = asked.with_partitions(vec![DeleteRecordsPartition::default()]);
+            framed(version, &DeleteRecordsRequest::default().with_topics(vec![asked]))
         }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
         Api::OffsetForLeaderEpoch => {

@@ -148,6 +148,22 @@ const CASES: &[Case] = &[
         body.id(number);
         body.end();
     }),
+    case("distinct topics", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        body.end();
+    }),
+    case("empty names", Api::DeleteRecords, 0, &[0, 0, 0, 1], |body, number| {
+        body.text(b"");
+        body.count(1);
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+    }),
+    case("topics without a partition", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, _| {
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
     case("distinct topics", Api::CreatePartitions, 2, &[0, 0, 0, 0, 0, 0], |body, number| {
         body.distinct(number);
         body.bytes.put_slice(&[0, 0, 0, 1, 0]);
@@ -238,6 +254,11 @@ const NESTED: &[Nested] = &[
     }),
     ("keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, number| body.distinct(number)),
     ("empty keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, _| body.text(b"")),
+    ("partitions", Api::DeleteRecords, 2, &[2, 2, b't'], &[0, 0, 0, 0, 1, 0], |body, number| {
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+        body.end();
+    }),
     ("partitions", Api::DescribeLogDirs, 2, &[2, 2, b't'], &[0, 0], |body, number| body.bytes.put_u32(number)),
 ];
 

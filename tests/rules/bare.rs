@@ -4,15 +4,18 @@ use std::cell::RefCell;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use corelane::broker::catalog::{Catalog, CatalogRecord, Command, ItemResult, decide};
+use corelane::broker::messages::{Deleted, Deletion};
 use corelane::config::Config;
-use corelane::ids::{TopicId, TopicPartition};
+use corelane::ids::{Offset, TopicId, TopicPartition};
 use corelane::requests::cluster::Cluster;
 use corelane::requests::{
-    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
-    describe_configs, describe_log_dirs, describe_topic_partitions, incremental_alter_configs, metadata,
+    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_records, delete_topics,
+    describe_cluster, describe_configs, describe_log_dirs, describe_topic_partitions, incremental_alter_configs,
+    metadata,
 };
 use corelane::runtime::disk::Space;
 use corelane::wire::error_code::ErrorCode;
@@ -61,6 +64,11 @@ impl Cluster for Bare {
         Ok(decision.results)
     }
 
+    async fn delete_records(&self, items: Vec<Deletion>, _patience: Duration) -> Vec<Deleted> {
+        let refused = Deleted { error: ErrorCode::OffsetOutOfRange, low_watermark: Offset(-1) };
+        items.iter().map(|_| refused).collect()
+    }
+
     fn advertised(&self) -> (String, i32) {
         ("broker.example".to_owned(), 9092)
     }
@@ -91,6 +99,7 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::Metadata => metadata::answer(cluster, request, body).await,
         Api::ApiVersions => api_versions::answer(request, body),
         Api::CreateTopics => create_topics::answer(cluster, request, body).await,
+        Api::DeleteRecords => delete_records::answer(cluster, request, body).await,
         Api::DeleteTopics => delete_topics::answer(cluster, request, body).await,
         Api::DescribeConfigs => describe_configs::answer(&cluster.catalog(), request, body).await,
         Api::DescribeLogDirs => describe_log_dirs::answer(cluster, request, body).await,
