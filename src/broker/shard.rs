@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
+use super::catalog::settings::OFFSETS_TOPIC;
 use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
+use super::groups::GroupHost;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
 use super::placement;
@@ -108,6 +110,7 @@ pub struct Shard<D: Disk> {
     pub(super) disk_is_full: Cell<bool>,
     pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
+    pub(super) groups: GroupHost<D>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -158,6 +161,7 @@ impl<D: Disk> Shard<D> {
             disk_is_full: Cell::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
+            groups: GroupHost::default(),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
@@ -485,6 +489,10 @@ impl<D: Disk> Shard<D> {
             log.run(move || before.write_segments(), move |group| after.note_durable(group)).await;
             end.note_failed();
         });
+        if let Some(topic) = self.catalog().topic(OFFSETS_TOPIC) {
+            self.begin_coordinators(topic);
+        }
+        host::spawn(Queue::Requests, Rc::clone(self).run_group_timer());
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
     }
@@ -603,6 +611,7 @@ impl<D: Disk> Shard<D> {
     async fn drain(&self) {
         self.is_stopping.set(true);
         self.waiters.wake_all();
+        self.stop_coordinators();
         let hook = self.drain_hook.borrow_mut().take();
         if let Some(hook) = hook {
             hook().await;
