@@ -119,6 +119,7 @@ impl<D: Disk> Shard<D> {
             self.take_topic(topic, known.map(Arc::as_ref));
         }
         self.set_catalog(Arc::clone(&catalog));
+        self.coordinators_follow(&before, &catalog);
         for topic in before.topics().filter(|topic| catalog.topic_by_id(topic.id).is_none()) {
             self.drop_topic(topic).await;
         }

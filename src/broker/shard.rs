@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::BytesMut;
 
+use super::catalog::settings::OFFSETS_TOPIC;
 use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
+use super::groups::GroupHost;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
 use super::placement;
@@ -110,6 +112,7 @@ pub struct Shard<D: Disk> {
     pub(super) producer_ids: ProducerIds,
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,
+    pub(super) groups: GroupHost<D>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -163,6 +166,7 @@ impl<D: Disk> Shard<D> {
             producer_ids: ProducerIds::default(),
             producer_limits: ProducerLimits::default(),
             fetch_sessions: RefCell::new(sessions),
+            groups: GroupHost::default(),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
@@ -510,6 +514,10 @@ impl<D: Disk> Shard<D> {
             log.run(move || before.write_segments(), move |group| after.note_durable(group)).await;
             end.note_failed();
         });
+        if let Some(topic) = self.catalog().topic(OFFSETS_TOPIC) {
+            self.begin_coordinators(topic);
+        }
+        host::spawn(Queue::Requests, Rc::clone(self).run_group_timer());
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
         // What a crash left between a moved log start and the removal of the files below it.
@@ -548,6 +556,7 @@ impl<D: Disk> Shard<D> {
     async fn drain(&self) {
         self.is_stopping.set(true);
         self.waiters.wake_all();
+        self.stop_coordinators();
         let hook = self.drain_hook.borrow_mut().take();
         if let Some(hook) = hook {
             hook().await;
