@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+# Faults of batches that corelane refuses on purpose and Kafka stores: where one comes, the two logs part ways.
+TAKEN_BY_KAFKA_ONLY = {"offset deltas twice", "offset deltas from one", "key length -2"}
+
 
 @dataclass
 class Difference:
@@ -27,6 +30,14 @@ class Difference:
     def place(self) -> str:
         """API and path without the elements' names: `Produce responses.partition_responses.error_code`."""
         return self.api + " " + re.sub(r"\[.*?\](?=[.\[]|$)", "", self.path)
+
+    def codes(self) -> tuple[list[int], list[int]]:
+        """Error codes of all partitions of a Produce: Kafka's, ours."""
+        kafka, ours = (
+            [part["error_code"] for topic in answer.get("responses", ()) for part in topic["partition_responses"]]
+            for answer in (self.kafka_answer, self.our_answer)
+        )
+        return kafka, ours
 
     def rule(self) -> "Meant | None":
         """The entry of the table that explains it."""
@@ -65,6 +76,11 @@ class Meant:
         return re.fullmatch(self.place, found.place) is not None and self.when(found)
 
 
+def always(_found: Difference) -> bool:
+    """Wherever the place fits."""
+    return True
+
+
 def at(text: str) -> Callable[[Difference], bool]:
     """Where the path, with its elements' names, has this in it."""
     return lambda found: text in found.path
@@ -95,5 +111,85 @@ DIFFERENCES: list[Meant] = [
         "Kafka writes its default into the cluster's settings when it turns on eligible leader replicas; one broker has none.",
         "",
         at("[min.insync.replicas]"),
+    ),
+    Meant(
+        "D3",
+        r"(ListOffsets topics(\.partitions)?|Produce responses(\.partition_responses)?)\.order",
+        "order of topics and partitions in the answers to Produce and ListOffsets",
+        "by kind of result, or by hash",
+        "as asked",
+        "The protocol promises no order; clients look up by name.",
+        "",
+        always,
+    ),
+    Meant(
+        "D4",
+        r"Produce responses\.partition_responses\.error_message",
+        "error_message in Produce",
+        "null unless single records are to blame",
+        "the reason in words",
+        "A refused batch says why.",
+        "",
+        answers(None, "words"),
+    ),
+    Meant(
+        "D5",
+        r"Produce responses\.partition_responses\.(error_code|log_start_offset)",
+        "Produce of a batch that cannot be unpacked or walked",
+        "-1 (UNKNOWN_SERVER_ERROR)",
+        "87 (INVALID_RECORD)",
+        "[RULE] §2.1: what is wrong with the batch is the client's fault, and retrying does not mend it.",
+        "",
+        lambda found: found.codes() == ([-1], [87]),
+    ),
+    Meant(
+        "D6",
+        r"Produce (outcome|responses|throttle_time_ms|node_endpoints)",
+        "Produce with null records",
+        "no answer at all",
+        "87 (INVALID_RECORD)",
+        "[RULE] §2.1: every request ends in something that the client notices.",
+        "",
+        lambda found: found.kafka_answer.get("outcome") == "no answer" and "null records" in found.tags,
+    ),
+    Meant(
+        "D7",
+        r"ApiVersions api_keys",
+        "keys in ApiVersions",
+        "all of its keys",
+        "those that are served",
+        "Transactions, security, share and streams groups, and what concerns several brokers are not served yet.",
+        "",
+        lambda found: found.ours == "(missing)",
+    ),
+    Meant(
+        "D8",
+        r"ApiVersions api_keys\.max_version",
+        "last version of ListOffsets, ApiVersions, DescribeLogDirs",
+        "11, 5, 5",
+        "10, 4, 4",
+        "The versions that the protocol library knows; none is needed by a client of one broker.",
+        "",
+        lambda found: (found.kafka, found.ours) in ((11, 10), (5, 4)),
+    ),
+    Meant(
+        "D9",
+        r"ApiVersions (finalized_features(_epoch)?|supported_features)",
+        "features in ApiVersions",
+        "its own, transaction.version among them",
+        "none yet",
+        "They come with what they stand for.",
+        "",
+        always,
+    ),
+    Meant(
+        "D10",
+        r"Produce responses\.partition_responses\.(error_code|base_offset|log_append_time_ms|log_start_offset|error_message)",
+        "Produce of plain records whose offset deltas do not count up, or with a key or value of length -2",
+        "stored",
+        "87 (INVALID_RECORD)",
+        "[RULE] §2.1, D13: what is stored can be read; Kafka checks this only where it unpacks.",
+        "faults",
+        lambda found: bool(found.tags & TAKEN_BY_KAFKA_ONLY) and found.codes() == ([0], [87]),
     ),
 ]

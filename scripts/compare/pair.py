@@ -21,7 +21,7 @@ READS = {"Fetch", "ListOffsets", "Metadata", "DescribeConfigs", "DescribeLogDirs
          "OffsetFetch", "OffsetForLeaderEpoch", "DescribeTopicPartitions", "DescribeCluster", "FindCoordinator"}  # fmt: skip
 READ_AGAIN_SECONDS = 2
 IDENTITY = ("resource_type", "name", "topic", "topic_id", "topic_name", "partition_index", "index", "partition", "group_id",
-            "member_id", "api_key", "key", "node_id", "broker_id", "resource_name", "batch_index", "base_offset")  # fmt: skip
+            "member_id", "api_key", "key", "node_id", "broker_id", "resource_name", "batch_index")  # fmt: skip
 MISSING = "(missing)"
 
 
@@ -201,6 +201,8 @@ class Pair:
     def create(self, stem: str, partitions: int = 1, **configs: object) -> str:
         """A new topic on both sides, ready to be used; its id is kept under `id of NAME`."""
         name = self.name(stem)
+        # Records of long ago must not be old enough to be deleted.
+        configs = {"retention_ms": -1, **configs}
         settings = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
         self.ask("CreateTopics", 7, {"topics": [topic]})

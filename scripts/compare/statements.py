@@ -412,7 +412,7 @@ def b23(pair: Pair) -> None:
 @statement
 def b24(pair: Pair) -> None:
     """A compacted topic wants keys."""
-    one = Idempotent(pair, "b24", cleanup_policy="compact")
+    one = Idempotent(pair, "b24", cleanup_policy="compact", min_compaction_lag_ms=9 * 10**15)
     bad = one.batch(0, records=(Record(), Record(key=b"k"), Record()))
     for version in (7, 8, 9):
         produce(pair, one.topic, bad, version=version)
