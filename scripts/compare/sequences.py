@@ -61,6 +61,7 @@ class Part:
     topic: str
     index: int
     wants_keys: bool
+    is_append_time: bool
 
 
 class Sequence:
@@ -79,7 +80,7 @@ class Sequence:
         for kind in self.dice.sample(KINDS, self.dice.randint(1, 2)):
             partitions = self.dice.randint(1, 3)
             topic = self.pair.create("sequence", partitions, **kind)
-            self.parts += [Part(topic, index, "cleanup_policy" in kind) for index in range(partitions)]
+            self.parts += [Part(topic, index, "cleanup_policy" in kind, "message_timestamp_type" in kind) for index in range(partitions)]
         for _ in range(self.dice.randint(1, 4)):
             self.new_producer()
         choices, weights = zip(*STEPS, strict=True)
@@ -263,7 +264,9 @@ class Sequence:
     def list_offsets(self) -> None:
         """Ends, beginnings, largest timestamp, by time."""
         part, version = self.part(), self.dice.randint(1, 10)
-        special = (-1, -2) + ((-3,) if version >= 7 else ()) + ((-4,) if version >= 8 else ())
+        special = (-1, -2) + ((-4,) if version >= 8 else ())
+        if version >= 7 and not part.is_append_time:  # else it is a matter of the same millisecond
+            special += (-3,)
         timestamp = self.dice.choice(special + (self.dice.randrange(self.pair.past_ms, self.clock + 2),))
         offsets(self.pair, part.topic, timestamp, sum(one.topic == part.topic for one in self.parts), version)
 
