@@ -27,6 +27,8 @@ pub enum Api {
     InitProducerId = 22,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
+    /// Set all settings of a resource.
+    AlterConfigs = 33,
     /// Folders, sizes, room.
     DescribeLogDirs = 35,
     /// More partitions.
@@ -41,7 +43,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -51,6 +53,7 @@ impl Api {
         Self::DeleteTopics,
         Self::InitProducerId,
         Self::DescribeConfigs,
+        Self::AlterConfigs,
         Self::DescribeLogDirs,
         Self::CreatePartitions,
         Self::IncrementalAlterConfigs,
@@ -84,6 +87,7 @@ impl Api {
             Self::DeleteTopics => 1..=6,
             Self::InitProducerId => 0..=5,
             Self::DescribeConfigs => 1..=4,
+            Self::AlterConfigs => 0..=2,
             Self::DescribeLogDirs => 1..=4,
             Self::CreatePartitions => 0..=3,
             Self::IncrementalAlterConfigs => 0..=1,
@@ -102,7 +106,7 @@ impl Api {
             Self::ApiVersions => 3,
             Self::CreateTopics => 5,
             Self::DeleteTopics | Self::DescribeConfigs => 4,
-            Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions => 2,
+            Self::InitProducerId | Self::AlterConfigs | Self::DescribeLogDirs | Self::CreatePartitions => 2,
             Self::IncrementalAlterConfigs => 1,
             Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
         };

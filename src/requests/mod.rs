@@ -4,6 +4,7 @@
 //! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
 //! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
 
+pub mod alter_configs;
 pub mod api;
 pub mod api_versions;
 pub mod cluster;
@@ -149,6 +150,7 @@ async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes)
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
+        Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
@@ -172,7 +174,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         Some(Api::Metadata) => 18,
         Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions) => 40,
         Some(Api::Fetch | Api::ListOffsets) => 48,
-        Some(Api::DeleteTopics | Api::DescribeConfigs | Api::IncrementalAlterConfigs) => 60,
+        Some(Api::DeleteTopics | Api::DescribeConfigs | Api::AlterConfigs | Api::IncrementalAlterConfigs) => 60,
     };
     frame_bytes.saturating_mul(times)
 }

@@ -140,7 +140,7 @@ fn random_bytes_and_frames_that_break_off_harm_nobody() {
         let mut frame: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
         let length = (frame.len() as u32 + u32::from(number % 3 == 0) * 50).to_be_bytes();
         if number % 2 == 0 && frame.len() > 4 {
-            let api = Api::ALL[random.below(14) as usize];
+            let api = Api::ALL[random.below(Api::ALL.len() as u64) as usize];
             frame[..2].copy_from_slice(&api.key().to_be_bytes());
             frame[2..4].copy_from_slice(&api.versions().end().to_be_bytes());
         }
@@ -199,6 +199,12 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             let asked = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configuration_keys(Some(vec![text("segment.bytes")]));
             framed(version, &DescribeConfigsRequest::default().with_resources(vec![asked]))
+        }
+        Api::AlterConfigs => {
+            use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let config = AlterableConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
+            let asked = AlterConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
+            framed(version, &AlterConfigsRequest::default().with_resources(vec![asked.with_configs(vec![config])]))
         }
         Api::DescribeLogDirs => {
             let asked = DescribableLogDirTopic::default().with_topic(topic()).with_partitions(vec![0]);

@@ -11,8 +11,9 @@ use corelane::config::Config;
 use corelane::ids::{TopicId, TopicPartition};
 use corelane::requests::cluster::Cluster;
 use corelane::requests::{
-    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
-    describe_configs, describe_log_dirs, describe_topic_partitions, incremental_alter_configs, metadata,
+    self, Api, Outcome, Request, alter_configs, api_versions, create_partitions, create_topics, delete_topics,
+    describe_cluster, describe_configs, describe_log_dirs, describe_topic_partitions, incremental_alter_configs,
+    metadata,
 };
 use corelane::runtime::disk::Space;
 use corelane::wire::error_code::ErrorCode;
@@ -95,6 +96,7 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::DescribeConfigs => describe_configs::answer(&cluster.catalog(), request, body).await,
         Api::DescribeLogDirs => describe_log_dirs::answer(cluster, request, body).await,
         Api::CreatePartitions => create_partitions::answer(cluster, request, body).await,
+        Api::AlterConfigs => alter_configs::answer(cluster, request, body).await,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(cluster, request, body).await,
         Api::DescribeCluster => describe_cluster::answer(cluster, request, body),
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(cluster, request, body),
