@@ -50,6 +50,8 @@ pub enum Api {
     OffsetForLeaderEpoch = 23,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
+    /// Set all settings of a resource.
+    AlterConfigs = 33,
     /// Folders, sizes, room.
     DescribeLogDirs = 35,
     /// More partitions.
@@ -68,7 +70,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -89,6 +91,7 @@ impl Api {
         Self::InitProducerId,
         Self::OffsetForLeaderEpoch,
         Self::DescribeConfigs,
+        Self::AlterConfigs,
         Self::DescribeLogDirs,
         Self::CreatePartitions,
         Self::DeleteGroups,
@@ -132,6 +135,7 @@ impl Api {
             Self::InitProducerId => 0..=5,
             Self::OffsetForLeaderEpoch => 2..=4,
             Self::DescribeConfigs => 1..=4,
+            Self::AlterConfigs => 0..=2,
             Self::DescribeLogDirs => 1..=4,
             Self::CreatePartitions | Self::DeleteGroups => 0..=3,
             Self::IncrementalAlterConfigs => 0..=1,
@@ -158,6 +162,7 @@ impl Api {
             | Self::SyncGroup => 4,
             Self::DeleteRecords
             | Self::InitProducerId
+            | Self::AlterConfigs
             | Self::DescribeLogDirs
             | Self::CreatePartitions
             | Self::DeleteGroups => 2,

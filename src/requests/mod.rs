@@ -4,13 +4,14 @@
 //! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
 //! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
 
+pub mod alter_configs;
 pub mod api;
 pub mod api_versions;
 pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
-pub mod delete_records;
 pub mod delete_groups;
+pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
@@ -30,10 +31,10 @@ pub mod leave_group;
 pub mod list_groups;
 pub mod list_offsets;
 pub mod metadata;
-pub mod offset_for_leader_epoch;
 pub mod offset_commit;
 pub mod offset_delete;
 pub mod offset_fetch;
+pub mod offset_for_leader_epoch;
 mod partition_info;
 pub mod produce;
 pub mod response;
@@ -190,6 +191,7 @@ async fn dispatch<D: Disk>(
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
         Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
+        Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
         Api::DeleteGroups => delete_groups::answer(shard, request, body).await?,
@@ -224,6 +226,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         Some(
             Api::DeleteTopics
             | Api::DescribeConfigs
+            | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
             | Api::OffsetCommit
             | Api::OffsetFetch

@@ -21,12 +21,12 @@ use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use kafka_protocol::messages::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
 use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
@@ -270,6 +270,12 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             let asked = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configuration_keys(Some(vec![text("segment.bytes")]));
             framed(version, &DescribeConfigsRequest::default().with_resources(vec![asked]))
+        }
+        Api::AlterConfigs => {
+            use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let config = AlterableConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
+            let asked = AlterConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
+            framed(version, &AlterConfigsRequest::default().with_resources(vec![asked.with_configs(vec![config])]))
         }
         Api::DescribeLogDirs => {
             let asked = DescribableLogDirTopic::default().with_topic(topic()).with_partitions(vec![0]);

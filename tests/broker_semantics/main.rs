@@ -16,4 +16,5 @@ mod ids;
 mod offsets;
 mod produce;
 mod sequences;
+mod wire;
 mod world;

@@ -181,6 +181,18 @@ const CASES: &[Case] = &[
         body.count(0);
         body.end();
     }),
+    case("distinct topics", Api::AlterConfigs, 2, &[0, 0], |body, number| {
+        body.bytes.put_u8(2);
+        body.distinct(number);
+        body.count(0);
+        body.end();
+    }),
+    case("the same resource", Api::AlterConfigs, 2, &[0, 0], |body, _| {
+        body.bytes.put_u8(2);
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
     case("unknown resources", Api::DescribeConfigs, 4, &[0, 0, 0], |body, _| {
         body.bytes.put_u8(9);
         body.text(b"");
@@ -245,6 +257,15 @@ const NESTED: &[Nested] = &[
     }),
     ("empty changes", Api::IncrementalAlterConfigs, 1, &[2, 2, 2, b't'], &[0, 0, 0], |body, _| {
         body.bytes.put_slice(&[1, 0, 1]);
+        body.end();
+    }),
+    ("settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, b'1']);
+        body.end();
+    }),
+    ("empty settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, _| {
+        body.bytes.put_slice(&[1, 1]);
         body.end();
     }),
     ("configs", Api::CreateTopics, 5, &[2, 2, b'u', 0, 0, 0, 1, 0, 1, 1], &[0, 0, 0, 0, 0, 0, 0], |body, number| {

@@ -15,10 +15,10 @@ use corelane::ids::{Offset, TopicId, TopicPartition};
 use corelane::requests::cluster::Cluster;
 use corelane::requests::groups::Groups;
 use corelane::requests::{
-    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_groups, delete_records, delete_topics,
-    describe_cluster, describe_configs, describe_groups, describe_log_dirs, describe_topic_partitions,
-    find_coordinator, heartbeat, incremental_alter_configs, join_group, leave_group, list_groups, metadata,
-    offset_commit, offset_delete, offset_fetch, sync_group,
+    self, Api, Outcome, Request, alter_configs, api_versions, create_partitions, create_topics, delete_groups,
+    delete_records, delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
+    describe_topic_partitions, find_coordinator, heartbeat, incremental_alter_configs, join_group, leave_group,
+    list_groups, metadata, offset_commit, offset_delete, offset_fetch, sync_group,
 };
 use corelane::runtime::disk::Space;
 use corelane::state::groups::messages::{self, ListedGroup};
@@ -177,6 +177,7 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::DescribeConfigs => describe_configs::answer(&cluster.catalog(), request, body).await,
         Api::DescribeLogDirs => describe_log_dirs::answer(cluster, request, body).await,
         Api::CreatePartitions => create_partitions::answer(cluster, request, body).await,
+        Api::AlterConfigs => alter_configs::answer(cluster, request, body).await,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(cluster, request, body).await,
         Api::DescribeCluster => describe_cluster::answer(cluster, request, body),
         Api::OffsetCommit => offset_commit::answer(cluster, request, body).await,
