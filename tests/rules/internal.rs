@@ -146,7 +146,11 @@ fn old_group(version: i16) -> Bytes {
     if version >= 2 {
         value.put_i64(77);
     }
-    if flexible { value.put_u8(2) } else { value.put_i32(1) }
+    if flexible {
+        value.put_u8(2)
+    } else {
+        value.put_i32(1)
+    }
     text(&mut value, "m1");
     if flexible {
         value.put_u8(0);
