@@ -14,6 +14,7 @@ mod dice;
 mod frames;
 mod fuzz;
 mod fuzz_recovery;
+mod groups_host;
 mod index;
 mod internal;
 mod kafka_files;
