@@ -11,10 +11,12 @@ mod harness;
 
 mod bad_batches;
 mod duplicates;
+mod epochs;
 mod fetch;
 mod ids;
 mod offsets;
 mod produce;
 mod sequences;
 mod wire;
+mod sessions;
 mod world;

@@ -116,7 +116,7 @@ impl Node {
     }
 
     pub(crate) async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1 };
+        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
         let limits = ReadLimits { bytes_max: 1 << 20, first_whole: true };
         let Answer::Read(mut found) = self.ask(Ask::Read(vec![item], limits)).await else { panic!() };
         found.remove(0)
