@@ -46,6 +46,14 @@ pub struct CommittedOffset {
     pub topic_id: TopicId,
 }
 
+impl CommittedOffset {
+    /// Whether the offset is of a topic with that id; zeros stand for any.
+    #[must_use]
+    pub fn is_of(&self, topic_id: TopicId) -> bool {
+        self.topic_id == topic_id || self.topic_id == TopicId::ZERO || topic_id == TopicId::ZERO
+    }
+}
+
 /// Value of a group record.
 ///
 /// Source: apache/kafka `GroupMetadataValue.json`.
