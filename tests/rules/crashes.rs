@@ -151,11 +151,8 @@ impl Cluster {
 
     async fn create(&self) -> Option<TopicId> {
         // A small segment rolls every few batches.
-        let configs = [
-            ("internal.segment.bytes", "70000"),
-            ("index.interval.bytes", "2000"),
-            ("file.delete.delay.ms", "100"),
-        ];
+        let configs =
+            [("internal.segment.bytes", "70000"), ("index.interval.bytes", "2000"), ("file.delete.delay.ms", "100")];
         let topic = NewTopic {
             name: Arc::from("t"),
             partitions: PARTITIONS,
@@ -230,7 +227,11 @@ fn content(batch: &[u8]) -> &[u8] {
 async fn check_bounds(cluster: &Cluster, world: &mut World, key: PartitionKey) -> i64 {
     let (start, end) = (cluster.offset(key, EARLIEST).await, cluster.offset(key, LATEST).await);
     let bounds = &mut world.bounds[key.partition as usize];
-    assert!(bounds.start <= start && start <= bounds.start_max.max(bounds.start), "start {} became {start}", bounds.start);
+    assert!(
+        bounds.start <= start && start <= bounds.start_max.max(bounds.start),
+        "start {} became {start}",
+        bounds.start
+    );
     assert!(bounds.end <= end && start <= end, "end {} became {end}, start {start}", bounds.end);
     (bounds.start, bounds.end) = (start, end);
     if start > 0 {
@@ -253,10 +254,18 @@ async fn check(cluster: &Cluster, world: &mut World, topic: TopicId) {
             let mine: Vec<_> = found.iter().filter(|(_, batch)| producer(batch) == writer.id).collect();
             let is_first = |sent: &Sent| mine.first().is_none_or(|(_, batch)| content(batch) == content(&sent.bytes));
             let deleted = match mine.is_empty() {
-                true => writer.sent.iter().take_while(|sent| sent.acknowledged.is_some() && sent.may_be_deleted(start)).count(),
+                true => writer
+                    .sent
+                    .iter()
+                    .take_while(|sent| sent.acknowledged.is_some() && sent.may_be_deleted(start))
+                    .count(),
                 false => writer.sent.iter().position(is_first).expect("a batch that nobody sent"),
             };
-            assert!(writer.sent[..deleted].iter().all(|sent| sent.may_be_deleted(start)), "{}", told(world, writer, &mine));
+            assert!(
+                writer.sent[..deleted].iter().all(|sent| sent.may_be_deleted(start)),
+                "{}",
+                told(world, writer, &mine)
+            );
             for (sent, (offset, batch)) in writer.sent[deleted..].iter().zip(&mine) {
                 let is_it = content(batch) == content(&sent.bytes);
                 assert!(is_it, "producer {}: in order, none twice; {}", writer.id, told(world, writer, &mine));
@@ -419,6 +428,8 @@ fn what_was_acknowledged_survives_every_crash_and_no_retry_is_there_twice() {
         let writers = &world.writers;
         writers.iter().map(|writer| writer.sent.len() - writer.unacknowledged()).sum()
     });
-    println!("{acknowledged} batches were acknowledged, {deletions} deletions, {deleted_through} logs were empty at the end");
+    println!(
+        "{acknowledged} batches were acknowledged, {deletions} deletions, {deleted_through} logs were empty at the end"
+    );
     assert!(acknowledged > 1_000 && deletions > 100 && deleted_through > 0);
 }

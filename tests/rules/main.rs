@@ -18,6 +18,7 @@ mod index;
 mod kafka_files;
 mod kafka_folder;
 mod log_reader;
+mod log_start;
 mod memory_disk;
 mod mini_host;
 mod partition_life;
