@@ -10,6 +10,7 @@
 mod harness;
 
 mod bad_batches;
+mod delete_records;
 mod duplicates;
 mod epochs;
 mod fetch;

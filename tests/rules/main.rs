@@ -20,6 +20,7 @@ mod internal;
 mod kafka_files;
 mod kafka_folder;
 mod log_reader;
+mod log_start;
 mod memory_disk;
 mod mini_host;
 mod partition_life;

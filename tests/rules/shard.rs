@@ -30,7 +30,7 @@ use corelane::wire::error_code::ErrorCode;
 use crate::memory_disk::{MemoryDisk, WriteFault};
 use crate::mini_host;
 
-const DATA: &str = "/data";
+pub const DATA: &str = "/data";
 /// Settings under which a commit log has two files of 4 MiB and a checkpoint comes each second.
 pub(crate) const SMALL: &[(&str, &str)] = &[
     ("corelane.log.file.bytes", "4194304"),
@@ -98,7 +98,7 @@ impl Node {
     }
 
     /// Sends batches with acks=all in one request.
-    fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
+    pub fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
         let items = batches.iter().map(|bytes| ProduceItem {
             key,
             checked: Ok(CheckedBatch {
@@ -110,7 +110,7 @@ impl Node {
         self.ask(Ask::Produce(items.collect(), AckLevel::Durable))
     }
 
-    async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
+    pub async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
         let results = produced(self.send(key, std::slice::from_ref(batch)).await);
         (results[0].error, results[0].base_offset.0)
     }
@@ -129,13 +129,13 @@ impl Node {
     }
 }
 
-fn produced(answer: Answer) -> Vec<Produced> {
+pub fn produced(answer: Answer) -> Vec<Produced> {
     let Answer::Produced(results) = answer else { panic!() };
     results
 }
 
 /// One record of `bytes` bytes by a producer.
-fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
+pub fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
     let builder = BatchBuilder::new().producer(ProducerId(producer), ProducerEpoch(0), Sequence(sequence));
     builder.value(1_700_000_000_000, &vec![7; bytes]).build().freeze()
 }
