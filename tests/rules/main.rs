@@ -15,6 +15,7 @@ mod frames;
 mod fuzz;
 mod fuzz_recovery;
 mod index;
+mod internal;
 mod kafka_files;
 mod kafka_folder;
 mod log_reader;

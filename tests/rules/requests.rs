@@ -102,7 +102,10 @@ fn api_versions_answers_every_version() {
         let answer = bare.ask(version, request);
         assert_eq!(answer.error_code, 0);
         let keys: Vec<i16> = answer.api_keys.iter().map(|api| api.api_key).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 18, 19, 20, 22, 32, 33, 35, 37, 44, 60, 75]);
+        assert_eq!(
+            keys,
+            [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 60, 75]
+        );
         let produce = &answer.api_keys[0];
         assert_eq!((produce.min_version, produce.max_version), (0, 13), "old librdkafka looks for version 0");
         if version >= 3 {
@@ -151,7 +154,7 @@ fn api_versions_refuses_software_names_that_kafka_refuses() {
 #[test]
 fn what_is_not_served_is_closed() {
     let bare = Bare::new();
-    for (key, version) in [(999_i16, 0_i16), (-1, 0), (8, 2), (1, 19), (3, 14), (19, 1), (3, -1)] {
+    for (key, version) in [(999_i16, 0_i16), (-1, 0), (8, 1), (8, 11), (1, 19), (3, 14), (19, 1), (3, -1)] {
         let mut frame = BytesMut::new();
         frame.put_i16(key);
         frame.put_i16(version);
@@ -687,7 +690,7 @@ fn pages_lead_through_every_partition() {
     }
 }
 
-const COLD: [Api; 11] = [
+const COLD: [Api; 22] = [
     Api::Metadata,
     Api::ApiVersions,
     Api::CreateTopics,
@@ -699,6 +702,17 @@ const COLD: [Api; 11] = [
     Api::IncrementalAlterConfigs,
     Api::DescribeCluster,
     Api::DescribeTopicPartitions,
+    Api::OffsetCommit,
+    Api::OffsetFetch,
+    Api::FindCoordinator,
+    Api::JoinGroup,
+    Api::Heartbeat,
+    Api::LeaveGroup,
+    Api::SyncGroup,
+    Api::DescribeGroups,
+    Api::ListGroups,
+    Api::DeleteGroups,
+    Api::OffsetDelete,
 ];
 
 fn a_frame() -> impl Strategy<Value = Bytes> {

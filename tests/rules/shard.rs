@@ -1,5 +1,6 @@
 //! One whole shard on a disk in memory: what failures, full disks and deletions at bad moments leave behind.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -330,6 +331,8 @@ fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_
     });
 }
 
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// A Fetch of version 4 of one partition that waits a long time for one byte.
 fn fetch_frame(topic: &str, offset: i64) -> Bytes {
     let mut frame = BytesMut::new();
@@ -365,7 +368,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         let key = node.create("t").await;
         let begun = within(1, {
             let shard = Rc::clone(&node.shard);
-            async move { requests::begin(&shard, fetch_frame("t", 0)).await }
+            async move { requests::begin(&shard, LOCAL, fetch_frame("t", 0)).await }
         });
         let Some(Begun::Later(mut left)) = begun.await else { panic!("the connection cannot read on") };
         std::future::poll_fn(|context| {
@@ -377,7 +380,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         drop(left);
         turns().await;
         assert_eq!(node.shard.waiting_fetches(), 0, "a client that left is forgotten");
-        let Begun::Later(stays) = requests::begin(&node.shard, fetch_frame("t", 0)).await else { panic!() };
+        let Begun::Later(stays) = requests::begin(&node.shard, LOCAL, fetch_frame("t", 0)).await else { panic!() };
         let mut answer = std::pin::pin!(within(5, stays));
         std::future::poll_fn(|context| {
             assert!(answer.as_mut().poll(context).is_pending());

@@ -38,6 +38,8 @@ pub enum Command {
     TopicDeleted {
         /// Its name.
         topic: String,
+        /// Its id: what was committed for a later topic of that name stays. Zeros for all of that name.
+        topic_id: TopicId,
     },
 }
 
@@ -162,7 +164,7 @@ pub struct Left {
 pub struct Commit {
     /// Who; generation -1 and an empty member id for a client that manages its partitions itself.
     pub who: Membership,
-    /// Kept for so long, from versions 2 to 4; none for the broker's own rule.
+    /// Kept for so long, from versions 2 to 4; none or -1 for the broker's own rule.
     pub retention_ms: Option<i64>,
     /// What is to be kept, in the order of the request; topics that do not exist are answered before they come here.
     pub offsets: Vec<OffsetToCommit>,
@@ -190,12 +192,24 @@ pub struct OffsetToCommit {
 pub struct OffsetsWanted {
     /// Which group.
     pub group: String,
-    /// Who asks, from version 9: member id and its epoch (-1 for none); checked only when a member id is given.
+    /// Who asks, from version 9: member id and its epoch (-1 for none). Classic groups do not look at it.
     pub member: Option<(String, i32)>,
-    /// Topic and partitions; none for all that is kept.
-    pub partitions: Option<Vec<(String, Vec<i32>)>>,
+    /// What is wanted; none for all that is kept.
+    pub topics: Option<Vec<TopicWanted>>,
     /// Offsets on which a transaction is open are refused with 88 instead of given as they were before.
     pub require_stable: bool,
+}
+
+/// One topic of [`OffsetsWanted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicWanted {
+    /// Its name.
+    pub topic: String,
+    /// Its id where the client gave that (version 10): what was kept for an earlier topic of that name is not given.
+    /// Zeros otherwise.
+    pub topic_id: TopicId,
+    /// Partition indexes.
+    pub partitions: Vec<i32>,
 }
 
 /// The answer to [`OffsetsWanted`].
@@ -234,7 +248,7 @@ pub struct DeleteOffsets {
 /// What the coordinator of a group knows of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Error or none.
+    /// Error or none. 69 for a group that does not exist, with state `Dead`; versions before 6 tell the state alone.
     pub error: ErrorCode,
     /// Kafka's sentence beside the error, from version 6.
     pub error_message: Option<String>,
@@ -261,7 +275,7 @@ pub struct DescribedMember {
     pub client_host: String,
     /// What it said to the assignor; empty unless the group is stable.
     pub metadata: Bytes,
-    /// What it was given; empty unless the group is stable.
+    /// What it was given; empty before the first assignment and while a new one is made.
     pub assignment: Bytes,
 }
 
@@ -287,7 +301,8 @@ pub enum Answer {
     Synced(Synced),
     /// To a leave.
     Left(Left),
-    /// To a commit: a code for each partition in order.
+    /// To a commit: a code for each partition in order. Of a group that does not exist it is 69, which is told as 22
+    /// below version 9.
     Committed(Vec<ErrorCode>),
     /// To a look-up of offsets.
     Offsets(OffsetsKept),
@@ -317,6 +332,38 @@ impl Command {
             Self::Describe { .. } => Answer::Described(Described::refused(error)),
             Self::List => Answer::Listed(error, Vec::new()),
             Self::Heartbeat(_) | Self::DeleteGroup { .. } | Self::TopicDeleted { .. } => Answer::Done(error),
+        }
+    }
+
+    /// The group that is not to be on its way out when this is done; none for what only looks, and for what concerns
+    /// many.
+    pub(super) fn waits_for_removal_of(&self) -> Option<&str> {
+        match self {
+            Self::Join(join) => Some(&join.group),
+            Self::Sync(sync) => Some(&sync.who.group),
+            Self::Heartbeat(who) => Some(&who.group),
+            Self::Leave(leave) => Some(&leave.group),
+            Self::Commit(commit) => Some(&commit.who.group),
+            Self::DeleteOffsets(delete) => Some(&delete.group),
+            Self::DeleteGroup { group } => Some(group),
+            Self::Offsets(_) | Self::Describe { .. } | Self::List | Self::TopicDeleted { .. } => None,
+        }
+    }
+}
+
+impl Answer {
+    /// What is answered instead when the log could not take what this promises.
+    pub(super) fn turned(self, error: ErrorCode) -> Self {
+        match self {
+            Self::Joined(joined) => Self::Joined(Joined::refused(error, joined.member_id)),
+            Self::Synced(_) => Self::Synced(Synced::refused(error)),
+            Self::Left(_) => Self::Left(Left { error, members: Vec::new() }),
+            Self::Committed(codes) => Self::Committed(vec![error; codes.len()]),
+            Self::Offsets(_) => Self::Offsets(OffsetsKept { error, topics: Vec::new() }),
+            Self::OffsetsDeleted(_, codes) => Self::OffsetsDeleted(error, vec![ErrorCode::None; codes.len()]),
+            Self::Described(_) => Self::Described(Described::refused(error)),
+            Self::Listed(..) => Self::Listed(error, Vec::new()),
+            Self::Done(_) => Self::Done(error),
         }
     }
 }
