@@ -51,6 +51,7 @@ use kafka_protocol::protocol::StrBytes;
 pub use api::Api;
 
 use crate::broker::shard::Shard;
+use crate::runtime::budget::Units;
 use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
@@ -64,6 +65,8 @@ const ELEMENTS_MAX: usize = 100_000;
 pub enum Outcome {
     /// This goes out: one whole frame with its length prefix.
     Answer(Bytes),
+    /// The same, and the memory that is taken for it until it is written.
+    Charged(Bytes, Units),
     /// Nothing goes out (produce with acks 0).
     Nothing,
     /// The connection ends, with this line in the log; earlier answers still go out.
