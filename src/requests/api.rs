@@ -42,10 +42,16 @@ pub enum Api {
     CreateTopics = 19,
     /// Remove topics.
     DeleteTopics = 20,
+    /// Move log starts.
+    DeleteRecords = 21,
     /// A producer's id and epoch.
     InitProducerId = 22,
+    /// Where leader epochs end.
+    OffsetForLeaderEpoch = 23,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
+    /// Set all settings of a resource.
+    AlterConfigs = 33,
     /// Folders, sizes, room.
     DescribeLogDirs = 35,
     /// More partitions.
@@ -64,7 +70,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -81,8 +87,11 @@ impl Api {
         Self::ApiVersions,
         Self::CreateTopics,
         Self::DeleteTopics,
+        Self::DeleteRecords,
         Self::InitProducerId,
+        Self::OffsetForLeaderEpoch,
         Self::DescribeConfigs,
+        Self::AlterConfigs,
         Self::DescribeLogDirs,
         Self::CreatePartitions,
         Self::DeleteGroups,
@@ -122,8 +131,11 @@ impl Api {
             Self::ApiVersions => 0..=4,
             Self::CreateTopics => 2..=7,
             Self::DeleteTopics => 1..=6,
+            Self::DeleteRecords => 0..=2,
             Self::InitProducerId => 0..=5,
+            Self::OffsetForLeaderEpoch => 2..=4,
             Self::DescribeConfigs => 1..=4,
+            Self::AlterConfigs => 0..=2,
             Self::DescribeLogDirs => 1..=4,
             Self::CreatePartitions | Self::DeleteGroups => 0..=3,
             Self::IncrementalAlterConfigs => 0..=1,
@@ -142,8 +154,18 @@ impl Api {
             Self::ListOffsets | Self::OffsetFetch | Self::JoinGroup => 6,
             Self::ApiVersions | Self::FindCoordinator | Self::ListGroups => 3,
             Self::CreateTopics | Self::DescribeGroups => 5,
-            Self::DeleteTopics | Self::DescribeConfigs | Self::Heartbeat | Self::LeaveGroup | Self::SyncGroup => 4,
-            Self::InitProducerId | Self::DescribeLogDirs | Self::CreatePartitions | Self::DeleteGroups => 2,
+            Self::DeleteTopics
+            | Self::OffsetForLeaderEpoch
+            | Self::DescribeConfigs
+            | Self::Heartbeat
+            | Self::LeaveGroup
+            | Self::SyncGroup => 4,
+            Self::DeleteRecords
+            | Self::InitProducerId
+            | Self::AlterConfigs
+            | Self::DescribeLogDirs
+            | Self::CreatePartitions
+            | Self::DeleteGroups => 2,
             Self::IncrementalAlterConfigs => 1,
             Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
             Self::OffsetDelete => return false,

@@ -4,12 +4,14 @@
 //! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
 //! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
 
+pub mod alter_configs;
 pub mod api;
 pub mod api_versions;
 pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_groups;
+pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
@@ -17,6 +19,7 @@ pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
 pub mod fetch;
+mod fetch_plan;
 pub mod find_coordinator;
 pub mod groups;
 pub mod heartbeat;
@@ -31,6 +34,7 @@ pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
 pub mod offset_fetch;
+pub mod offset_for_leader_epoch;
 mod partition_info;
 pub mod produce;
 pub mod response;
@@ -162,6 +166,7 @@ async fn dispatch<D: Disk>(
         Api::Produce => return produce::begin(shard, request, body).await,
         Api::Fetch => return fetch::begin(shard, request, body).await,
         Api::ListOffsets => list_offsets::answer(shard, request, body).await?,
+        Api::DeleteRecords => delete_records::answer(shard, request, body).await?,
         Api::InitProducerId => init_producer_id::answer(shard, request, body).await?,
         Api::Metadata => metadata::answer(shard, request, body).await?,
         Api::OffsetCommit => offset_commit::answer(shard, request, body).await?,
@@ -184,7 +189,9 @@ async fn dispatch<D: Disk>(
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
+        Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
+        Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
         Api::DeleteGroups => delete_groups::answer(shard, request, body).await?,
@@ -226,10 +233,11 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::SyncGroup
             | Api::DeleteGroups,
         ) => 40,
-        Some(Api::Fetch | Api::ListOffsets) => 48,
+        Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
         Some(
             Api::DeleteTopics
             | Api::DescribeConfigs
+            | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
             | Api::OffsetFetch
             | Api::DescribeGroups,

@@ -24,6 +24,15 @@ impl TopicRef {
         }
     }
 
+    /// The same in memory of its own: a name that was read is a slice of its frame, and keeps all of that.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        match self {
+            Self::Name(name) => Self::Name(StrBytes::from_string(name.as_str().to_owned())),
+            Self::Id(id) => Self::Id(*id),
+        }
+    }
+
     /// Writes it as the version wants it; what it is not called by is written as empty.
     pub(crate) fn write(&self, out: &mut Writer<'_, impl Sink>, by_id: bool) {
         match (self, by_id) {

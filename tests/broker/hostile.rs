@@ -10,6 +10,7 @@ use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssign
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
@@ -25,6 +26,7 @@ use kafka_protocol::messages::offset_delete_request::{OffsetDeleteRequestPartiti
 use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
@@ -254,11 +256,26 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
                 },
             )
         }
+        Api::DeleteRecords => {
+            let asked = DeleteRecordsTopic::default().with_name(topic());
+            let asked = asked.with_partitions(vec![DeleteRecordsPartition::default()]);
+            framed(version, &DeleteRecordsRequest::default().with_topics(vec![asked]))
+        }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
+        Api::OffsetForLeaderEpoch => {
+            let asked = OffsetForLeaderTopic::default().with_topic(topic()).with_partitions(vec![Default::default()]);
+            framed(version, &OffsetForLeaderEpochRequest::default().with_topics(vec![asked]))
+        }
         Api::DescribeConfigs => {
             let asked = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configuration_keys(Some(vec![text("segment.bytes")]));
             framed(version, &DescribeConfigsRequest::default().with_resources(vec![asked]))
+        }
+        Api::AlterConfigs => {
+            use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let config = AlterableConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
+            let asked = AlterConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
+            framed(version, &AlterConfigsRequest::default().with_resources(vec![asked.with_configs(vec![config])]))
         }
         Api::DescribeLogDirs => {
             let asked = DescribableLogDirTopic::default().with_topic(topic()).with_partitions(vec![0]);

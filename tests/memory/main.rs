@@ -148,6 +148,22 @@ const CASES: &[Case] = &[
         body.id(number);
         body.end();
     }),
+    case("distinct topics", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        body.end();
+    }),
+    case("empty names", Api::DeleteRecords, 0, &[0, 0, 0, 1], |body, number| {
+        body.text(b"");
+        body.count(1);
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+    }),
+    case("topics without a partition", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, _| {
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
     case("distinct topics", Api::CreatePartitions, 2, &[0, 0, 0, 0, 0, 0], |body, number| {
         body.distinct(number);
         body.bytes.put_slice(&[0, 0, 0, 1, 0]);
@@ -160,6 +176,18 @@ const CASES: &[Case] = &[
         body.end();
     }),
     case("the same resource", Api::IncrementalAlterConfigs, 1, &[0, 0], |body, _| {
+        body.bytes.put_u8(2);
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
+    case("distinct topics", Api::AlterConfigs, 2, &[0, 0], |body, number| {
+        body.bytes.put_u8(2);
+        body.distinct(number);
+        body.count(0);
+        body.end();
+    }),
+    case("the same resource", Api::AlterConfigs, 2, &[0, 0], |body, _| {
         body.bytes.put_u8(2);
         body.text(b"");
         body.count(0);
@@ -230,6 +258,15 @@ const NESTED: &[Nested] = &[
         body.bytes.put_slice(&[1, 0, 1]);
         body.end();
     }),
+    ("settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, b'1']);
+        body.end();
+    }),
+    ("empty settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, _| {
+        body.bytes.put_slice(&[1, 1]);
+        body.end();
+    }),
     ("configs", Api::CreateTopics, 5, &[2, 2, b'u', 0, 0, 0, 1, 0, 1, 1], &[0, 0, 0, 0, 0, 0, 0], |body, number| {
         body.distinct(number);
         body.bytes.put_slice(&[2, b'1']);
@@ -257,6 +294,11 @@ const NESTED: &[Nested] = &[
     }),
     ("keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, number| body.distinct(number)),
     ("empty keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, _| body.text(b"")),
+    ("partitions", Api::DeleteRecords, 2, &[2, 2, b't'], &[0, 0, 0, 0, 1, 0], |body, number| {
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+        body.end();
+    }),
     ("protocols", Api::JoinGroup, 6, &[2, b'g', 0, 0, 0x27, 0x10, 0, 0, 0, 1, 1, 0, 2, b'c'], &[0], |body, number| {
         body.distinct(number);
         body.bytes.put_u8(1);

@@ -5,18 +5,20 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use corelane::broker::catalog::{Catalog, CatalogRecord, Command, ItemResult, decide};
+use corelane::broker::messages::{Deleted, Deletion};
 use corelane::config::Config;
-use corelane::ids::{TopicId, TopicPartition};
+use corelane::ids::{Offset, TopicId, TopicPartition};
 use corelane::requests::cluster::Cluster;
 use corelane::requests::groups::Groups;
 use corelane::requests::{
-    self, Api, Outcome, Request, api_versions, create_partitions, create_topics, delete_groups, delete_topics,
-    describe_cluster, describe_configs, describe_groups, describe_log_dirs, describe_topic_partitions,
-    find_coordinator, heartbeat, incremental_alter_configs, join_group, leave_group, list_groups, metadata,
-    offset_commit, offset_delete, offset_fetch, sync_group,
+    self, Api, Outcome, Request, alter_configs, api_versions, create_partitions, create_topics, delete_groups,
+    delete_records, delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
+    describe_topic_partitions, find_coordinator, heartbeat, incremental_alter_configs, join_group, leave_group,
+    list_groups, metadata, offset_commit, offset_delete, offset_fetch, sync_group,
 };
 use corelane::runtime::disk::Space;
 use corelane::state::groups::messages::{self, ListedGroup};
@@ -135,6 +137,11 @@ impl Cluster for Bare {
         Ok(decision.results)
     }
 
+    async fn delete_records(&self, items: Vec<Deletion>, _patience: Duration) -> Vec<Deleted> {
+        let refused = Deleted { error: ErrorCode::OffsetOutOfRange, low_watermark: Offset(-1) };
+        items.iter().map(|_| refused).collect()
+    }
+
     fn advertised(&self) -> (String, i32) {
         ("broker.example".to_owned(), 9092)
     }
@@ -165,10 +172,12 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::Metadata => metadata::answer(cluster, request, body).await,
         Api::ApiVersions => api_versions::answer(request, body),
         Api::CreateTopics => create_topics::answer(cluster, request, body).await,
+        Api::DeleteRecords => delete_records::answer(cluster, request, body).await,
         Api::DeleteTopics => delete_topics::answer(cluster, request, body).await,
         Api::DescribeConfigs => describe_configs::answer(&cluster.catalog(), request, body).await,
         Api::DescribeLogDirs => describe_log_dirs::answer(cluster, request, body).await,
         Api::CreatePartitions => create_partitions::answer(cluster, request, body).await,
+        Api::AlterConfigs => alter_configs::answer(cluster, request, body).await,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(cluster, request, body).await,
         Api::DescribeCluster => describe_cluster::answer(cluster, request, body),
         Api::OffsetCommit => offset_commit::answer(cluster, request, body).await,
@@ -186,7 +195,9 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::DeleteGroups => delete_groups::answer(cluster, request, body).await,
         Api::OffsetDelete => offset_delete::answer(cluster, request, body).await,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(cluster, request, body),
-        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId => Err(WireError::Short("not asked here")),
+        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId | Api::OffsetForLeaderEpoch => {
+            Err(WireError::Short("not asked here"))
+        }
     }
 }
 
