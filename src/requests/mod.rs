@@ -223,23 +223,27 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         None | Some(Api::Produce) => 1,
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
         Some(Api::Heartbeat) => 8,
-        Some(Api::Metadata) => 18,
-        Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions | Api::ListGroups) => 40,
+        Some(Api::Metadata | Api::ListGroups) => 18,
+        Some(
+            Api::CreateTopics
+            | Api::CreatePartitions
+            | Api::DescribeTopicPartitions
+            | Api::OffsetCommit
+            | Api::OffsetDelete
+            | Api::FindCoordinator
+            | Api::JoinGroup
+            | Api::LeaveGroup
+            | Api::SyncGroup
+            | Api::DeleteGroups,
+        ) => 40,
         Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
         Some(
             Api::DeleteTopics
             | Api::DescribeConfigs
             | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
-            | Api::OffsetCommit
             | Api::OffsetFetch
-            | Api::FindCoordinator
-            | Api::JoinGroup
-            | Api::LeaveGroup
-            | Api::SyncGroup
-            | Api::DescribeGroups
-            | Api::DeleteGroups
-            | Api::OffsetDelete,
+            | Api::DescribeGroups,
         ) => 60,
     };
     frame_bytes.saturating_mul(times)
