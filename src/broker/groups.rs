@@ -110,7 +110,7 @@ impl<D: Disk> Shard<D> {
     pub(super) fn serve_group(self: &Rc<Self>, partition: i32, command: groups::Command) -> Served {
         let coordinator = match self.coordinator_of(partition) {
             Ok(coordinator) => coordinator,
-            Err(error) => return Served::Now(Answer::Group(Box::new(command.refused(error)))),
+            Err(error) => return Served::Now(Answer::Group(Box::new(told_early(&command, error)))),
         };
         let asked = Asked::of(&command);
         let refused = command.refused(ErrorCode::NotCoordinator);
@@ -130,7 +130,7 @@ impl<D: Disk> Shard<D> {
                 Served::Later(Box::pin(async move {
                     let answer = match receiver.await {
                         Some(Ok(answer)) => answer,
-                        Some(Err(error)) => coordinator::recoded(refused, error),
+                        Some(Err(error)) => refused.turned(error),
                         None => refused,
                     };
                     Answer::Group(Box::new(answer))
@@ -170,7 +170,7 @@ impl<D: Disk> Shard<D> {
             if &*gone.name == OFFSETS_TOPIC {
                 self.end_coordinators(gone.id);
             } else {
-                self.groups.all().iter().for_each(|coordinator| self.forget_topic(coordinator, &gone.name));
+                self.groups.all().iter().for_each(|coordinator| self.forget_topic(coordinator, &gone.name, gone.id));
             }
         }
     }
@@ -198,11 +198,12 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    fn forget_topic(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, topic: &str) {
+    /// One that is loading sees by itself, at its end, that the topic is no more.
+    fn forget_topic(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, topic: &str, topic_id: TopicId) {
         if coordinator.serves().is_err() {
             return;
         }
-        let command = groups::Command::TopicDeleted { topic: topic.to_owned() };
+        let command = groups::Command::TopicDeleted { topic: topic.to_owned(), topic_id };
         let ticket = coordinator.next_ticket();
         let effects = coordinator.groups.borrow_mut().handle(moment(), ticket, command);
         self.carry_out(coordinator, effects);
@@ -225,6 +226,17 @@ impl<D: Disk> Shard<D> {
 pub fn partition_of(group: &str, partitions: i32) -> i32 {
     let hash = group.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     hash.checked_abs().unwrap_or(0) % partitions.max(1)
+}
+
+/// The answer of a coordinator that does not serve. A member that lives is not told that its coordinator is loading: it has
+/// the whole session time-out from the end of that.
+///
+/// Source: apache/kafka `GroupCoordinatorService.heartbeat`.
+fn told_early(command: &groups::Command, error: ErrorCode) -> groups::Answer {
+    match (command, error) {
+        (groups::Command::Heartbeat(_), ErrorCode::CoordinatorLoadInProgress) => command.refused(ErrorCode::None),
+        _ => command.refused(error),
+    }
 }
 
 /// Now, with chance for the names of new members.

@@ -109,7 +109,7 @@ pub enum Answer {
     /// One result for each query.
     Offsets(Vec<FoundOffset>),
     /// One result for each query: the epoch found and its end.
-    EpochEnds(Vec<Result<Option<(i32, Offset)>, ErrorCode>>),
+    EpochEnds(Vec<EpochEnd>),
     /// One result for each partition whose log start was to be moved.
     Deleted(Vec<Deleted>),
     /// Bytes on disk of each partition.
@@ -251,6 +251,9 @@ pub struct EpochQuery {
     /// Leader epoch the client believes in, -1 for none.
     pub leader_epoch: i32,
 }
+
+/// The epoch that was found and its end; `None` for one that is not known.
+pub type EpochEnd = Result<Option<(i32, Offset)>, ErrorCode>;
 
 /// A ListOffsets query for one partition.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
-use super::messages::{EpochQuery, FoundOffset, OffsetQuery};
+use super::messages::{EpochEnd, EpochQuery, FoundOffset, OffsetQuery};
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::ids::{Offset, TopicPartition};
@@ -56,7 +56,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Says where epochs end, in the order of the queries.
-    pub(super) fn epoch_ends(&self, queries: &[EpochQuery]) -> Vec<Result<Option<(i32, Offset)>, ErrorCode>> {
+    pub(super) fn epoch_ends(&self, queries: &[EpochQuery]) -> Vec<EpochEnd> {
         let end_of = |query: &EpochQuery| {
             let partition = self.find_partition(query.key)?;
             self.check_epoch(query.leader_epoch)?;

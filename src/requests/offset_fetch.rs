@@ -125,13 +125,10 @@ async fn look_up(groups: &impl Groups, version: i16, require_stable: bool, asked
     for Asked { group, member, topics } in asked {
         let is_first = seen.insert(group.clone());
         let error = if is_first { ErrorCode::None } else { ErrorCode::InvalidRequest };
-        let (partitions, refused) = match topics {
-            Some(topics) if is_first => by_name(&catalog, topics),
-            _ => (None, Vec::new()),
-        };
+        let mut refused = Vec::new();
         if is_first {
-            let group = group.to_string();
-            commands.push(OffsetsWanted { group, member, partitions, require_stable });
+            let partitions = topics.map(|topics| by_name(&catalog, topics, &mut refused));
+            commands.push(OffsetsWanted { group: group.to_string(), member, partitions, require_stable });
         }
         answers.push(OfGroup { group, error, topics: refused });
     }
@@ -139,10 +136,9 @@ async fn look_up(groups: &impl Groups, version: i16, require_stable: bool, asked
     answers
 }
 
-/// The topics by their names, and what is to be said about ids that nobody knows.
-fn by_name(catalog: &Catalog, topics: Vec<Named>) -> (Option<Vec<(String, Vec<i32>)>>, Vec<Told>) {
+/// The topics by their names; what is to be said about ids that nobody knows goes to `refused`.
+fn by_name(catalog: &Catalog, topics: Vec<Named>, refused: &mut Vec<Told>) -> Vec<(String, Vec<i32>)> {
     let mut known = Vec::with_capacity(topics.len());
-    let mut refused = Vec::new();
     for (topic, partitions) in topics {
         match &topic {
             TopicRef::Name(name) => known.push((name.to_string(), partitions)),
@@ -152,7 +148,7 @@ fn by_name(catalog: &Catalog, topics: Vec<Named>) -> (Option<Vec<(String, Vec<i3
             },
         }
     }
-    (Some(known), refused)
+    known
 }
 
 fn all_with(error: ErrorCode, partitions: &[i32]) -> Vec<OffsetKept> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::Request;
 use super::response::{self, Body};
-use crate::broker::messages::{Answer, Ask, EpochQuery, PartitionKey};
+use crate::broker::messages::{Answer, Ask, EpochEnd, EpochQuery, PartitionKey};
 use crate::broker::shard::Shard;
 use crate::ids::{Offset, ShardId};
 use crate::runtime::disk::Disk;
@@ -31,7 +31,7 @@ struct Query {
 
 struct Found {
     name: String,
-    partitions: Vec<(i32, Result<Option<(i32, Offset)>, ErrorCode>)>,
+    partitions: Vec<(i32, EpochEnd)>,
 }
 
 /// Queries of one owner, and where their answers go: which topic, which of its partitions.

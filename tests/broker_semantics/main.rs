@@ -10,11 +10,14 @@
 mod harness;
 
 mod bad_batches;
+mod delete_records;
 mod duplicates;
+mod epochs;
 mod fetch;
 mod ids;
 mod offsets;
 mod produce;
 mod sequences;
 mod wire;
+mod sessions;
 mod world;

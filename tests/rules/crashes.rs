@@ -189,7 +189,7 @@ impl Cluster {
         let mut found = BTreeMap::new();
         let mut next = start;
         loop {
-            let item = ReadItem { key, offset: Offset(next), bytes_max: 50_000, leader_epoch: -1 };
+            let item = ReadItem { key, offset: Offset(next), bytes_max: 50_000, leader_epoch: -1, last_epoch: -1 };
             let limits = ReadLimits { bytes_max: 50_000, first_whole: true };
             let shard = &self.shards[0];
             let answer = shard.ask(shard.owner(key), Ask::Read(vec![item], limits)).await;

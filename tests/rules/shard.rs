@@ -31,17 +31,17 @@ use corelane::wire::error_code::ErrorCode;
 use crate::memory_disk::{MemoryDisk, MemoryFile, WriteFault};
 use crate::mini_host;
 
-const DATA: &str = "/data";
+pub const DATA: &str = "/data";
 /// Settings under which a commit log has two files of 4 MiB and a checkpoint comes each second.
-const SMALL: &[(&str, &str)] = &[
+pub(crate) const SMALL: &[(&str, &str)] = &[
     ("corelane.log.file.bytes", "4194304"),
     ("corelane.log.files.max", "2"),
     ("corelane.checkpoint.interval.ms", "1000"),
     ("corelane.commit", "ring"),
 ];
 
-struct Node {
-    shard: Rc<Shard<MemoryDisk>>,
+pub(crate) struct Node {
+    pub(crate) shard: Rc<Shard<MemoryDisk>>,
     /// Until it is stopped.
     store: RefCell<Option<Store<MemoryFile>>>,
     _lanes: Vec<LaneReceiver<Message>>,
@@ -49,7 +49,7 @@ struct Node {
 
 impl Node {
     /// From what is on the disk to a shard that serves, as the broker starts.
-    async fn start(disk: &MemoryDisk, settings: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start(disk: &MemoryDisk, settings: &[(&str, &str)]) -> Self {
         let (lanes, receivers) = mesh(1);
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
@@ -64,15 +64,15 @@ impl Node {
         Self { shard, store: RefCell::new(Some(store)), _lanes: receivers }
     }
 
-    fn ask(&self, ask: Ask) -> LocalFuture<Answer> {
+    pub(crate) fn ask(&self, ask: Ask) -> LocalFuture<Answer> {
         self.shard.ask(ShardId(0), ask)
     }
 
-    async fn create(&self, name: &str) -> PartitionKey {
+    pub(crate) async fn create(&self, name: &str) -> PartitionKey {
         self.create_with(name, &[]).await
     }
 
-    async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
+    pub(crate) async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
         let topic = NewTopic {
             name: Arc::from(name),
             partitions: 1,
@@ -86,12 +86,12 @@ impl Node {
         PartitionKey { topic: topic.id, partition: 0 }
     }
 
-    async fn delete(&self, key: PartitionKey) {
+    pub(crate) async fn delete(&self, key: PartitionKey) {
         self.shard.change_catalog(Command::DeleteTopics { ids: vec![key.topic] }).await.unwrap();
     }
 
     /// Sends batches with acks=all in one request.
-    fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
+    pub fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
         let items = batches.iter().map(|bytes| ProduceItem {
             key,
             checked: Ok(CheckedBatch {
@@ -103,31 +103,31 @@ impl Node {
         self.ask(Ask::Produce(items.collect(), AckLevel::Durable))
     }
 
-    async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
+    pub async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
         let results = produced(self.send(key, std::slice::from_ref(batch)).await);
         (results[0].error, results[0].base_offset.0)
     }
 
-    async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1 };
+    pub(crate) async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
+        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
         let limits = ReadLimits { bytes_max: 1 << 20, first_whole: true };
         let Answer::Read(mut found) = self.ask(Ask::Read(vec![item], limits)).await else { panic!() };
         found.remove(0)
     }
 
-    async fn close(&self) -> Result<(), String> {
+    pub(crate) async fn close(&self) -> Result<(), String> {
         let store = self.store.borrow_mut().take().unwrap();
         lifecycle::shut_down(&self.shard, store).await
     }
 }
 
-fn produced(answer: Answer) -> Vec<Produced> {
+pub fn produced(answer: Answer) -> Vec<Produced> {
     let Answer::Produced(results) = answer else { panic!() };
     results
 }
 
 /// One record of `bytes` bytes by a producer.
-fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
+pub fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
     let builder = BatchBuilder::new().producer(ProducerId(producer), ProducerEpoch(0), Sequence(sequence));
     builder.value(1_700_000_000_000, &vec![7; bytes]).build().freeze()
 }
@@ -137,7 +137,7 @@ fn segment(topic: &str) -> PathBuf {
     Path::new(DATA).join(format!("kafka/{topic}-0/00000000000000000000.log"))
 }
 
-async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'static) -> Option<T> {
+pub(crate) async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'static) -> Option<T> {
     let late = async move {
         clock::sleep(Duration::from_secs(seconds)).await;
         None
@@ -145,7 +145,7 @@ async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'stati
     first_of(vec![Box::pin(async move { Some(what.await) }), Box::pin(late)]).await
 }
 
-fn wait(millis: u64) -> impl Future<Output = ()> {
+pub(crate) fn wait(millis: u64) -> impl Future<Output = ()> {
     clock::sleep(Duration::from_millis(millis))
 }
 
@@ -200,7 +200,7 @@ fn after_a_failed_flush_recovery_takes_the_batch_from_the_commit_log() {
 }
 
 /// Waits until the commit log has its files, then leaves no room at all.
-async fn fill_up(disk: &MemoryDisk) {
+pub(crate) async fn fill_up(disk: &MemoryDisk) {
     wait(2000).await;
     disk.limit(Some(disk.total_bytes()));
 }

@@ -44,8 +44,7 @@ impl<D: Disk> Shard<D> {
                 Ok((base, end)) => coordinator.note_appended(base, end),
                 Err(_) => coordinator.doubt(),
             }
-            let result = result.map(|_| ()).map_err(as_coordinators_say);
-            let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
+            let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result.map(|_| ()));
             self.carry_out(&coordinator, effects);
         }
         coordinator.is_settling.set(false);
@@ -105,21 +104,5 @@ fn outcome_of(answer: Answer, records: i64) -> Result<(Offset, Offset), ErrorCod
     match produced.error {
         ErrorCode::None => Ok((produced.base_offset, produced.base_offset.plus(records))),
         error => Err(error),
-    }
-}
-
-/// What a client of a group is told about a failed append.
-///
-/// Source: apache/kafka `GroupCoordinatorService.handleOperationException`.
-fn as_coordinators_say(error: ErrorCode) -> ErrorCode {
-    match error {
-        ErrorCode::UnknownTopicOrPartition | ErrorCode::NotEnoughReplicas | ErrorCode::RequestTimedOut => {
-            ErrorCode::CoordinatorNotAvailable
-        }
-        ErrorCode::NotLeaderOrFollower | ErrorCode::KafkaStorageError => ErrorCode::NotCoordinator,
-        ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge | ErrorCode::InvalidFetchSize => {
-            ErrorCode::UnknownServerError
-        }
-        other => other,
     }
 }

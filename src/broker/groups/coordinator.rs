@@ -219,17 +219,3 @@ impl<D: Disk> Coordinator<D> {
         !self.has_missed.get() && self.partition.log.borrow().end() == self.applied_end.get()
     }
 }
-
-/// The same refusal with another code.
-pub(super) fn recoded(mut refusal: Answer, error: ErrorCode) -> Answer {
-    match &mut refusal {
-        Answer::Joined(joined) => joined.error = error,
-        Answer::Synced(synced) => synced.error = error,
-        Answer::Left(left) => left.error = error,
-        Answer::Committed(codes) => codes.fill(error),
-        Answer::Offsets(kept) => kept.error = error,
-        Answer::Described(described) => described.error = error,
-        Answer::OffsetsDeleted(code, _) | Answer::Listed(code, _) | Answer::Done(code) => *code = error,
-    }
-    refusal
-}

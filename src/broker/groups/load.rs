@@ -9,9 +9,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::coordinator::{Coordinator, Phase};
+use crate::broker::catalog::Topic;
 use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits};
 use crate::broker::shard::Shard;
-use crate::ids::Offset;
+use crate::ids::{Offset, TopicId};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -28,8 +29,9 @@ struct Replay {
     /// The offset behind the last batch.
     next: Offset,
     records: usize,
-    /// Topics that offsets were kept for at some time.
-    topics: HashSet<String>,
+    /// Topics that offsets were kept for at some time, by name and id.
+    topics: HashSet<(String, TopicId)>,
+    last_topic: Option<(String, TopicId)>,
     /// Kinds of records that were passed over.
     unknown: HashSet<i16>,
     transactional: usize,
@@ -84,8 +86,11 @@ impl<D: Disk> Shard<D> {
         coordinator.loaded(replay.groups, replay.next);
         // What was deleted while nobody was there to forget it.
         let catalog = self.catalog();
-        for topic in replay.topics.iter().filter(|topic| catalog.topic(topic).is_none()) {
-            self.forget_topic(coordinator, topic);
+        for (topic, id) in &replay.topics {
+            let is_there = |known: &Topic| *id == TopicId::ZERO || known.id == *id;
+            if !catalog.topic(topic).is_some_and(|known| is_there(known)) {
+                self.forget_topic(coordinator, topic, *id);
+            }
         }
         self.look_at_deadline(coordinator);
     }
@@ -116,7 +121,7 @@ impl<D: Disk> Shard<D> {
         offset: Offset,
     ) -> Result<Fetched, String> {
         let bytes_max = self.config().groups.load_bytes;
-        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1 };
+        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
             unreachable!("a read is answered as one")
@@ -161,7 +166,7 @@ impl<D: Disk> Shard<D> {
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
         let (topics, unknown) = (HashSet::new(), HashSet::new());
-        Self { groups, next, records: 0, topics, unknown, transactional: 0 }
+        Self { groups, next, records: 0, topics, last_topic: None, unknown, transactional: 0 }
     }
 
     fn take(&mut self, record: Result<GroupRecord, RecordError>) -> Result<(), String> {
@@ -175,13 +180,23 @@ impl Replay {
             // To pass over it would be to give out what it has overtaken.
             Err(error) => return Err(error.to_string()),
         };
-        if let GroupRecord::Offset { topic, .. } = &record
-            && !self.topics.contains(topic)
-        {
-            self.topics.insert(topic.clone());
+        if let GroupRecord::Offset { topic, value: Some(kept), .. } = &record {
+            self.note_topic(topic, kept.topic_id);
         }
         self.groups.replay(record);
         Ok(())
+    }
+
+    /// Neighbours are mostly of one topic: only another one is looked up.
+    fn note_topic(&mut self, topic: &str, id: TopicId) {
+        if self.last_topic.as_ref().is_some_and(|(name, last)| name == topic && *last == id) {
+            return;
+        }
+        let topic = (topic.to_owned(), id);
+        if !self.topics.contains(&topic) {
+            self.topics.insert(topic.clone());
+        }
+        self.last_topic = Some(topic);
     }
 
     fn tell(&self, partition: &str) {

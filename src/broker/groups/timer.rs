@@ -9,7 +9,7 @@ use crate::runtime::disk::Disk;
 use crate::runtime::signal::rung_or_elapsed;
 use crate::runtime::{clock, host};
 
-/// Shortest sleep, so that a deadline which does not move cannot keep the core busy.
+/// A deadline that does not move by a tick must not keep the core busy.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 
 impl<D: Disk> Shard<D> {
@@ -18,12 +18,12 @@ impl<D: Disk> Shard<D> {
         let interval = Duration::from_millis(self.config().groups.retention_check_interval_ms);
         let mut next_expiry = clock::monotonic().saturating_add(interval);
         while !self.is_stopping() {
+            self.tick_groups();
             let until = self.next_group_deadline().map_or(next_expiry, |deadline| deadline.min(next_expiry));
             let wait = until.saturating_sub(clock::monotonic()).max(SLEEP_MIN);
             self.groups.asleep_until.set(until);
             rung_or_elapsed(&self.groups.nearer, wait).await;
             self.groups.asleep_until.set(Duration::ZERO);
-            self.tick_groups();
             if clock::monotonic() >= next_expiry {
                 self.expire_offsets().await;
                 next_expiry = clock::monotonic().saturating_add(interval);
