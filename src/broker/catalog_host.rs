@@ -119,6 +119,7 @@ impl<D: Disk> Shard<D> {
             self.take_topic(topic, known.map(Arc::as_ref));
         }
         self.set_catalog(Arc::clone(&catalog));
+        self.coordinators_follow(&before, &catalog);
         for topic in before.topics().filter(|topic| catalog.topic_by_id(topic.id).is_none()) {
             self.drop_topic(topic).await;
         }
@@ -155,6 +156,7 @@ impl<D: Disk> Shard<D> {
             let Some(gone) = self.partitions.borrow_mut().remove(&key) else { continue };
             gone.close(&self.waiters);
             self.forget_tail(&gone);
+            self.note_dropped(&gone);
             self.removed.borrow_mut().push(gone.log_id);
             let folder = self.layout.partition(&gone.name);
             match retire_folder(&self.disk, &self.layout, &folder, topic.id).await {

@@ -158,6 +158,9 @@ async fn read_files<D: Disk>(
     bytes_left: usize,
     first_whole: bool,
 ) -> Fetched {
+    if item.offset < partition.log_start() {
+        return failed(ErrorCode::OffsetOutOfRange); // deleted since it was asked for
+    }
     let bytes_max = item.bytes_max.min(bytes_left);
     for readable in partition.readable_from(item.offset) {
         let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };

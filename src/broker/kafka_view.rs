@@ -38,7 +38,7 @@ fn snapshot_entries<D: Disk>(partition: &Partition<D>) -> Vec<SnapshotEntry> {
                 offset_delta: newest.map_or(0, |batch| batch.last_offset_delta),
                 timestamp: newest.map_or(-1, |batch| batch.max_timestamp),
                 coordinator_epoch: state.coordinator_epoch,
-                txn_first_offset: state.txn_first_offset,
+                txn_first_offset: state.txn_first_offset(),
             }
         })
         .collect();

@@ -171,6 +171,9 @@ impl<D: Disk> Shard<D> {
             }
             self.keep_in_tail(partition, staged.base_offset, bytes);
         }
+        if staged.is_new_producer {
+            self.note_new_producer();
+        }
         Ok(staged)
     }
 

@@ -277,7 +277,8 @@ fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
 fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
-    match contents.batches.keys().find(|log_id| **log_id >= catalog.next_log_id()) {
+    let mut found = contents.batches.keys().chain(contents.log_starts.keys());
+    match found.find(|log_id| **log_id >= catalog.next_log_id()) {
         None => Ok(()),
         Some(LogId(log_id)) => Err(format!(
             "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \
@@ -328,6 +329,7 @@ impl<D: Disk> Shard<D> {
                 }
             }
         }
+        self.count_recovered_producers();
         Ok(())
     }
 
@@ -458,13 +460,12 @@ fn state_of(entry: &ProducerEntry) -> ProducerState {
         first_sequence: batch.first_sequence,
         last_offset_delta: i32::try_from(batch.last_offset_delta).unwrap_or(0),
     });
-    ProducerState {
-        epoch: entry.epoch,
-        coordinator_epoch: entry.coordinator_epoch,
-        last_append_ms: entry.last_append_ms,
-        txn_first_offset: entry.txn_first_offset,
-        window: window.collect(),
-    }
+    let mut state = ProducerState::new(entry.epoch);
+    state.coordinator_epoch = entry.coordinator_epoch;
+    state.last_append_ms = entry.last_append_ms;
+    state.window = window.collect();
+    state.set_txn_first_offset(entry.txn_first_offset);
+    state
 }
 
 fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {

@@ -16,7 +16,7 @@ pub enum TopicRef {
 }
 
 impl TopicRef {
-    pub(super) fn read(reader: &mut Reader, by_id: bool) -> Result<Self, WireError> {
+    pub(crate) fn read(reader: &mut Reader, by_id: bool) -> Result<Self, WireError> {
         if by_id {
             reader.topic_id("the topic id").map(Self::Id)
         } else {
@@ -34,7 +34,7 @@ impl TopicRef {
     }
 
     /// Writes it as the version wants it; what it is not called by is written as empty.
-    pub(super) fn write(&self, out: &mut Writer<'_, impl Sink>, by_id: bool) {
+    pub(crate) fn write(&self, out: &mut Writer<'_, impl Sink>, by_id: bool) {
         match (self, by_id) {
             (Self::Id(id), true) => out.topic_id(*id),
             (Self::Name(_), true) => out.topic_id(TopicId::ZERO),

@@ -10,6 +10,7 @@
 mod harness;
 
 mod bad_batches;
+mod delete_records;
 mod duplicates;
 mod epochs;
 mod fetch;
@@ -18,4 +19,5 @@ mod offsets;
 mod produce;
 mod sequences;
 mod sessions;
+mod wire;
 mod world;
