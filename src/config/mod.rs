@@ -108,6 +108,8 @@ pub struct Config {
     pub request_max_bytes: usize,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
+    /// `max.incremental.fetch.session.cache.slots`, of all shards together.
+    pub fetch_session_slots: usize,
     /// `num.partitions`.
     pub num_partitions: i32,
     /// `default.replication.factor`.
@@ -202,6 +204,7 @@ impl Config {
             connections_max_idle_ms: wait("connections.max.idle.ms"),
             request_max_bytes: values.size("socket.request.max.bytes"),
             fetch_max_bytes: values.size("fetch.max.bytes"),
+            fetch_session_slots: values.size("max.incremental.fetch.session.cache.slots"),
             num_partitions: values.int("num.partitions"),
             default_replication_factor: values.int("default.replication.factor"),
             auto_create_topics: values.flag("auto.create.topics.enable"),

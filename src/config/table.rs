@@ -183,7 +183,7 @@ pub const SETTINGS: &[Setting] = &[
         "corelane.memory.budget.bytes",
         Long,
         Some("67108864"),
-        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered.",
+        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered. Fetched records on their way to clients may take as much again; beyond that fetches are answered with less.",
     )
     .at_least(1 << 20),
     Setting::new(
@@ -387,6 +387,13 @@ pub const SETTINGS: &[Setting] = &[
     Setting::new("max.decompressed.message.bytes", Int, Some("2147483639"), "Kafka's limit on the unpacked size of one record.")
         .only("2147483639", "corelane limits the unpacked size of whole batches: corelane.unpacked.batch.max.bytes")
         .dynamic(),
+    Setting::new(
+        "max.incremental.fetch.session.cache.slots",
+        Int,
+        Some("1000"),
+        "Most fetch sessions, over all cores; a client for which there is none asks for everything in each fetch.",
+    )
+    .at_least(0),
     Setting::new("message.max.bytes", Int, Some("1048588"), "Largest record batch that is accepted, as it is sent (compressed).")
         .at_least(0)
         .dynamic(),
