@@ -16,6 +16,7 @@ mod epochs;
 mod fetch;
 mod ids;
 mod offsets;
+mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;

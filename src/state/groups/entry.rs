@@ -53,6 +53,21 @@ impl Entry {
         }
     }
 
+    /// The records that [`Self::apply`] would need to come to what is kept now.
+    pub fn kept(&self) -> impl Iterator<Item = GroupRecord> {
+        let Kind::Classic(classic) = &self.kind;
+        let group = || self.name.to_string();
+        let members =
+            classic.stored.iter().map(move |stored| GroupRecord::Group { group: group(), value: Some(stored.clone()) });
+        let offsets = self.offsets.iter().map(move |(topic, partition, kept)| GroupRecord::Offset {
+            group: group(),
+            topic: topic.to_owned(),
+            partition,
+            value: Some(kept.clone()),
+        });
+        members.chain(offsets)
+    }
+
     /// Nobody is in it, nobody was given an id.
     pub fn is_idle(&self) -> bool {
         let Kind::Classic(classic) = &self.kind;

@@ -120,6 +120,11 @@ impl Groups {
         self.apply(record);
     }
 
+    /// All that is kept, as the records that a replay would need to come to the same. Appends under way are not in it.
+    pub fn kept(&self) -> impl Iterator<Item = GroupRecord> {
+        self.table.values().flat_map(Entry::kept)
+    }
+
     /// The whole log was replayed: members have their session time-out from now on to be heard of.
     pub fn loaded(&mut self, at: Moment) {
         self.desk.at = at;
