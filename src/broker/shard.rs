@@ -30,6 +30,7 @@ use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
 use crate::runtime::accepted::Accepted;
+use crate::runtime::budget::Budget;
 use crate::runtime::disk::{Disk, Space};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, Outbox};
@@ -113,6 +114,7 @@ pub struct Shard<D: Disk> {
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,
     pub(super) groups: GroupHost<D>,
+    answers: Rc<Budget>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
     pub(super) checkpointer: OnceCell<Checkpointer>,
@@ -167,6 +169,7 @@ impl<D: Disk> Shard<D> {
             producer_limits: ProducerLimits::default(),
             fetch_sessions: RefCell::new(sessions),
             groups: GroupHost::default(),
+            answers: Budget::new(parts.config.memory_budget_bytes),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
             checkpointer: OnceCell::new(),
@@ -329,6 +332,13 @@ impl<D: Disk> Shard<D> {
     #[must_use]
     pub fn fetch_sessions(&self) -> &RefCell<FetchSessions> {
         &self.fetch_sessions
+    }
+
+    /// Memory for what was read and is not written to its client yet. Not that of requests: clients that do not read must
+    /// not keep others from being heard.
+    #[must_use]
+    pub fn answers(&self) -> &Rc<Budget> {
+        &self.answers
     }
 
     /// Ends a session of this or another core: the client begins anew.

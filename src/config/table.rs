@@ -183,7 +183,7 @@ pub const SETTINGS: &[Setting] = &[
         "corelane.memory.budget.bytes",
         Long,
         Some("67108864"),
-        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered.",
+        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered. Fetched records on their way to clients may take as much again; beyond that fetches are answered with less.",
     )
     .at_least(1 << 20),
     Setting::new(

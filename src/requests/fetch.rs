@@ -11,15 +11,19 @@ use bytes::Bytes;
 
 use super::fetch_plan::{self, Plan, Wanted};
 use super::{Begun, Outcome, Request};
-use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits, Watch, WatchItem};
+use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits, Records, Watch, WatchItem};
 use crate::broker::shard::Shard;
 use crate::ids::ShardId;
+use crate::runtime::budget::Units;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::first_of;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::fetch::{FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
 use crate::wire::reader::WireError;
+
+/// What a fetch may read when the memory for answers is used up, in bytes: little, so that many may, and enough to get on.
+const BYTES_LEAST: usize = 64 << 10;
 
 /// Isolation level of clients that read what is committed.
 const READ_COMMITTED: i8 = 1;
@@ -61,9 +65,9 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
     let shard = Rc::clone(shard);
     // Not awaited here: the connection reads on meanwhile, and so notices a client that leaves.
     Ok(Begun::Later(Box::pin(async move {
-        find(&shard, &mut plan.wanted, &limits).await;
+        let memory = find(&shard, &mut plan.wanted, &limits).await;
         let response = respond(&shard, &fetch, plan, version);
-        Outcome::Answer(response.encode(version, correlation_id).freeze())
+        Outcome::Charged(response.encode(version, correlation_id).freeze(), memory)
     })))
 }
 
@@ -72,24 +76,40 @@ fn without_topics(error: ErrorCode, session_id: i32) -> FetchResponse {
     FetchResponse { throttle_ms: 0, error, session_id, topics: Vec::new(), leader: None }
 }
 
-/// Reads until there is enough, or time is up.
-async fn find<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], limits: &Limits) {
+/// Reads until there is enough, or time is up; gives the memory that is taken for what was read. It waits with nothing in
+/// hand, and never for memory: where that is short it reads less.
+async fn find<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], limits: &Limits) -> Units {
     loop {
-        read(shard, wanted, limits.bytes_max).await;
-        if is_enough(wanted, limits.bytes_min) || shard.is_stopping() || !wait(shard, wanted, limits.deadline).await {
-            return;
+        let mut memory = shard.answers().take_some(limits.bytes_max.min(bytes_wanted(wanted)));
+        let bytes_max = limits.bytes_max.min(memory.held().max(BYTES_LEAST));
+        let bytes = read(shard, wanted, bytes_max).await;
+        memory.shrink_to(bytes);
+        let time = limits.deadline.saturating_sub(clock::monotonic());
+        if is_enough(wanted, limits.bytes_min) || shard.is_stopping() || time.is_zero() {
+            return memory;
         }
+        if bytes > 0 {
+            wanted.iter_mut().for_each(|one| one.found.records = Records::default());
+        }
+        drop(memory);
+        wait(shard, wanted, time).await;
     }
 }
 
-/// Reads what is there now. The owners are asked one after another, so that the limit holds over all of them and the first
-/// batch goes out whole, once.
-async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) {
-    let mut left = bytes_max;
+/// The most that may be read of all that is wanted.
+fn bytes_wanted(wanted: &[Wanted]) -> usize {
+    let bytes = wanted.iter().map(|one| usize::try_from(one.asked.max_bytes).unwrap_or(0));
+    bytes.fold(0, usize::saturating_add)
+}
+
+/// Reads what is there now; returns how many bytes. The owners are asked one after another, so that the limit holds over
+/// all of them and the first batch goes out whole, once.
+async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) -> usize {
+    let (mut left, mut bytes) = (bytes_max, 0);
     let mut first_whole = true;
     let mut at = 0;
     while at < wanted.len() {
-        let Some((owner, until)) = run_of_one_owner(shard, wanted, at) else { return };
+        let Some((owner, until)) = run_of_one_owner(shard, wanted, at) else { break };
         let items = wanted[at..until].iter().filter_map(|one| {
             let key = one.key.ok()?;
             Some(ReadItem {
@@ -101,16 +121,18 @@ async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: u
             })
         });
         let ask = Ask::Read(items.collect(), ReadLimits { bytes_max: left, first_whole });
-        let Answer::Read(found) = shard.ask(owner, ask).await else { return };
+        let Answer::Read(found) = shard.ask(owner, ask).await else { break };
         let mut found = found.into_iter();
         for one in wanted[at..until].iter_mut().filter(|one| one.key.is_ok()) {
             let Some(next) = found.next() else { break };
             left = left.saturating_sub(next.records.bytes);
+            bytes += next.records.bytes;
             first_whole &= next.records.bytes == 0;
             one.found = next;
         }
         at = until;
     }
+    bytes
 }
 
 /// The owner of the next known partition from `at` on, and the end of the stretch that asks nobody else.
@@ -138,14 +160,10 @@ fn worth(found: &Fetched, bytes_max: i32) -> usize {
     if found.records.is_cut { bytes.max(usize::try_from(bytes_max).unwrap_or(0)) } else { bytes }
 }
 
-/// Waits until an owner has more than was seen; false when time is up.
-async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Duration) -> bool {
-    let now = clock::monotonic();
-    if now >= deadline {
-        return false;
-    }
+/// Waits until an owner has more than was seen, or time is up.
+async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], time: Duration) {
     let number = shard.next_watch();
-    let watch = Watch { from: shard.id(), number, wait: deadline - now };
+    let watch = Watch { from: shard.id(), number, wait: time };
     let mut by_owner: Vec<(ShardId, Vec<WatchItem>)> = Vec::new();
     for one in wanted {
         let Ok(key) = one.key else { continue };
@@ -163,7 +181,6 @@ async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Durati
     if watching.owners.len() == 1 {
         watching.owners.clear(); // its only owner has answered
     }
-    clock::monotonic() < deadline
 }
 
 /// Watches that are taken back when nobody waits for them any more, also because the client has left.

@@ -40,6 +40,8 @@ async fn ask(groups: &impl Groups, who: Membership) -> ErrorCode {
     }
     let group = who.group.clone();
     match groups.ask_group(&group, Command::Heartbeat(who)).await {
+        // A member must not give up its place because the coordinator is still reading: it is heard of later.
+        Answer::Done(ErrorCode::CoordinatorLoadInProgress) => ErrorCode::None,
         Answer::Done(error) => error,
         _ => ErrorCode::UnknownServerError,
     }

@@ -51,6 +51,7 @@ use kafka_protocol::protocol::StrBytes;
 pub use api::Api;
 
 use crate::broker::shard::Shard;
+use crate::runtime::budget::Units;
 use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
@@ -64,6 +65,8 @@ const ELEMENTS_MAX: usize = 100_000;
 pub enum Outcome {
     /// This goes out: one whole frame with its length prefix.
     Answer(Bytes),
+    /// The same, and the memory that is taken for it until it is written.
+    Charged(Bytes, Units),
     /// Nothing goes out (produce with acks 0).
     Nothing,
     /// The connection ends, with this line in the log; earlier answers still go out.
@@ -220,23 +223,27 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         None | Some(Api::Produce) => 1,
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
         Some(Api::Heartbeat) => 8,
-        Some(Api::Metadata) => 18,
-        Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions | Api::ListGroups) => 40,
+        Some(Api::Metadata | Api::ListGroups) => 18,
+        Some(
+            Api::CreateTopics
+            | Api::CreatePartitions
+            | Api::DescribeTopicPartitions
+            | Api::OffsetCommit
+            | Api::OffsetDelete
+            | Api::FindCoordinator
+            | Api::JoinGroup
+            | Api::LeaveGroup
+            | Api::SyncGroup
+            | Api::DeleteGroups,
+        ) => 40,
         Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
         Some(
             Api::DeleteTopics
             | Api::DescribeConfigs
             | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
-            | Api::OffsetCommit
             | Api::OffsetFetch
-            | Api::FindCoordinator
-            | Api::JoinGroup
-            | Api::LeaveGroup
-            | Api::SyncGroup
-            | Api::DescribeGroups
-            | Api::DeleteGroups
-            | Api::OffsetDelete,
+            | Api::DescribeGroups,
         ) => 60,
     };
     frame_bytes.saturating_mul(times)

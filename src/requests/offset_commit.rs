@@ -1,7 +1,7 @@
 //! OffsetCommit (8), versions 2 to 10: how far a group has read.
 //!
 //! 2 to 4 say how long the offsets are kept · 3 has the throttle time · 6 leader epochs · 7 static members · 8 is
-//! flexible · 10 names topics by id. Groups without a name are allowed, as in Kafka.
+//! flexible · 9 answers 69 for a group that is not there (22 before) · 10 names topics by id. Groups without a name are allowed, as in Kafka.
 //!
 //! Partitions that do not exist are answered 3 (or 100 for an unknown id) before the group is asked, and stand first, as
 //! in Kafka. What does not fit into one batch of `__consumer_offsets` is refused as a whole.
@@ -24,6 +24,8 @@ use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
 use crate::wire::topic::TopicRef;
 
+/// First version that tells of a group that is not there.
+const NOT_FOUND_FROM: i16 = 9;
 /// First version that names topics by id.
 const ID_FROM: i16 = 10;
 /// Bytes of a record of `__consumer_offsets` beside the names of group and topic and the metadata, and of its batch.
@@ -36,7 +38,7 @@ const BATCH_BYTES: usize = 61;
 /// Where the bytes are not the request.
 pub async fn answer(groups: &impl Groups, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    let topics = commit(groups, asked).await;
+    let topics = commit(groups, request.version, asked).await;
     Ok(response::frame(request, &Response(topics)))
 }
 
@@ -77,7 +79,7 @@ fn read_partition(reader: &mut Reader, version: i16) -> Result<Partition, WireEr
     Ok(Partition { index, offset, leader_epoch, metadata })
 }
 
-async fn commit(groups: &impl Groups, asked: Asked) -> Topics {
+async fn commit(groups: &impl Groups, version: i16, asked: Asked) -> Topics {
     let catalog = groups.catalog();
     let mut topics = Topics::default();
     let mut offsets = Vec::new();
@@ -93,7 +95,7 @@ async fn commit(groups: &impl Groups, asked: Asked) -> Topics {
     } else {
         ask(groups, Commit { who: asked.who, retention_ms: asked.retention_ms, offsets }).await
     };
-    topics.fill(errors);
+    topics.fill(errors.into_iter().map(|error| told(version, error)).collect());
     topics
 }
 
@@ -124,6 +126,14 @@ fn judge(
         Err(error) => Judged::Refused(asked.index, error),
     });
     judged.collect()
+}
+
+/// A group that is not there was a wrong generation before that had a code of its own.
+fn told(version: i16, error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::GroupIdNotFound if version < NOT_FOUND_FROM => ErrorCode::IllegalGeneration,
+        error => error,
+    }
 }
 
 /// Bytes that the records of a commit take in the log.

@@ -9,7 +9,8 @@
 //!
 //! Source: apache/kafka `KafkaApis.handleOffsetFetchRequest`; the answers were compared with Apache Kafka 4.4.0.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -18,8 +19,8 @@ use super::Request;
 use super::groups::{Groups, ask_each};
 use super::response::{self, Body};
 use crate::broker::catalog::Catalog;
-use crate::ids::Offset;
-use crate::state::groups::messages::{Answer, Command, OffsetKept, OffsetsKept, OffsetsWanted};
+use crate::ids::{Offset, TopicId};
+use crate::state::groups::messages::{Answer, Command, OffsetKept, OffsetsKept, OffsetsWanted, TopicWanted};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -119,32 +120,87 @@ fn each_partition_once(mut topics: Vec<Named>) -> Vec<Named> {
 
 async fn look_up(groups: &impl Groups, version: i16, require_stable: bool, asked: Vec<Asked>) -> Vec<OfGroup> {
     let catalog = groups.catalog();
-    let mut seen = HashSet::with_capacity(asked.len());
-    let mut answers = Vec::with_capacity(asked.len());
-    let mut commands = Vec::new();
-    for Asked { group, member, topics } in asked {
-        let is_first = seen.insert(group.clone());
-        let error = if is_first { ErrorCode::None } else { ErrorCode::InvalidRequest };
-        let mut refused = Vec::new();
-        if is_first {
-            let partitions = topics.map(|topics| by_name(&catalog, topics, &mut refused));
-            commands.push(OffsetsWanted { group: group.to_string(), member, partitions, require_stable });
-        }
-        answers.push(OfGroup { group, error, topics: refused });
-    }
-    ask(groups, &catalog, version, commands, &mut answers).await;
+    let (asked, repeated) = each_group_once(asked);
+    let mut answers = Vec::with_capacity(asked.len() + repeated.len());
+    // Of those that are asked for at present only: there may be very many groups in a request.
+    let places = RefCell::new(VecDeque::new());
+    let commands = asked.into_iter().map(|Asked { group, member, topics }| {
+        let mut place = Place { group, refused: Vec::new(), wanted: None };
+        let topics = topics.map(|topics| by_name(&catalog, topics, &mut place.refused));
+        place.wanted = topics.clone().filter(|_| version < WHOLE_FROM);
+        let group = place.group.to_string();
+        places.borrow_mut().push_back(place);
+        (group.clone(), Command::Offsets(OffsetsWanted { group, member, topics, require_stable }))
+    });
+    ask_each(groups, commands, |answer| {
+        let place = places.borrow_mut().pop_front();
+        answers.extend(place.map(|place| place.told(answer, &catalog, version)));
+    })
+    .await;
+    let refused = |group| OfGroup { group, error: ErrorCode::InvalidRequest, topics: Vec::new() };
+    answers.extend(repeated.into_iter().map(refused));
     answers
 }
 
+/// The groups as they are named for the first time, and the names that come again.
+fn each_group_once(mut asked: Vec<Asked>) -> (Vec<Asked>, Vec<StrBytes>) {
+    let mut seen = HashSet::with_capacity(asked.len());
+    let mut repeated = Vec::new();
+    asked.retain(|asked| {
+        let is_first = seen.insert(asked.group.clone());
+        if !is_first {
+            repeated.push(asked.group.clone());
+        }
+        is_first
+    });
+    (asked, repeated)
+}
+
+/// A group that is asked for, and what is known about the answer already.
+struct Place {
+    group: StrBytes,
+    /// Topics that nobody knows.
+    refused: Vec<Told>,
+    /// All that was asked, for the oldest version, which answers an error partition by partition.
+    wanted: Option<Vec<TopicWanted>>,
+}
+
+impl Place {
+    fn told(self, answer: Answer, catalog: &Catalog, version: i16) -> OfGroup {
+        let kept = match answer {
+            Answer::Offsets(kept) => kept,
+            _ => OffsetsKept { error: ErrorCode::UnknownServerError, topics: Vec::new() },
+        };
+        let named = |(name, offsets): (String, Vec<OffsetKept>)| {
+            let topic = match version {
+                ID_FROM.. => TopicRef::Id(catalog.topic(&name)?.id),
+                _ => TopicRef::Name(StrBytes::from_string(name)),
+            };
+            Some((topic, offsets))
+        };
+        let topics = match kept.error {
+            ErrorCode::None => kept.topics.into_iter().filter_map(named).chain(self.refused).collect(),
+            error => self.wanted.unwrap_or_default().into_iter().map(|wanted| failed(error, wanted)).collect(),
+        };
+        OfGroup { group: self.group, error: kept.error, topics }
+    }
+}
+
+fn failed(error: ErrorCode, wanted: TopicWanted) -> Told {
+    (TopicRef::Name(StrBytes::from_string(wanted.topic)), all_with(error, &wanted.partitions))
+}
+
 /// The topics by their names; what is to be said about ids that nobody knows goes to `refused`.
-fn by_name(catalog: &Catalog, topics: Vec<Named>, refused: &mut Vec<Told>) -> Vec<(String, Vec<i32>)> {
+fn by_name(catalog: &Catalog, topics: Vec<Named>, refused: &mut Vec<Told>) -> Vec<TopicWanted> {
     let mut known = Vec::with_capacity(topics.len());
-    for (topic, partitions) in topics {
-        match &topic {
-            TopicRef::Name(name) => known.push((name.to_string(), partitions)),
+    for (named, partitions) in topics {
+        match &named {
+            TopicRef::Name(name) => {
+                known.push(TopicWanted { topic: name.to_string(), topic_id: TopicId::ZERO, partitions });
+            }
             TopicRef::Id(id) => match catalog.topic_by_id(*id) {
-                Some(found) => known.push((found.name.to_string(), partitions)),
-                None => refused.push((topic, all_with(ErrorCode::UnknownTopicId, &partitions))),
+                Some(found) => known.push(TopicWanted { topic: found.name.to_string(), topic_id: *id, partitions }),
+                None => refused.push((named, all_with(ErrorCode::UnknownTopicId, &partitions))),
             },
         }
     }
@@ -162,50 +218,7 @@ fn all_with(error: ErrorCode, partitions: &[i32]) -> Vec<OffsetKept> {
     partitions.iter().map(nothing).collect()
 }
 
-/// Asks each group's coordinator and puts the answers to those that have no error yet, in front of what was refused.
-async fn ask(
-    groups: &impl Groups,
-    catalog: &Catalog,
-    version: i16,
-    commands: Vec<OffsetsWanted>,
-    answers: &mut [OfGroup],
-) {
-    // Only the oldest version answers an error partition by partition.
-    let wanted = if version < WHOLE_FROM { commands.first().and_then(|one| one.partitions.clone()) } else { None };
-    let commands = commands.into_iter().map(|wanted| (wanted.group.clone(), Command::Offsets(wanted)));
-    let mut places = answers.iter_mut().filter(|answer| answer.error.is_none());
-    ask_each(groups, commands, |answer| {
-        let Some(place) = places.next() else { return };
-        let kept = match answer {
-            Answer::Offsets(kept) => kept,
-            _ => OffsetsKept { error: ErrorCode::UnknownServerError, topics: Vec::new() },
-        };
-        place.take(kept, catalog, version, wanted.as_deref());
-    })
-    .await;
-}
-
 impl OfGroup {
-    fn take(&mut self, kept: OffsetsKept, catalog: &Catalog, version: i16, wanted: Option<&[(String, Vec<i32>)]>) {
-        self.error = kept.error;
-        let refused = std::mem::take(&mut self.topics);
-        if !kept.error.is_none() {
-            let with_error = |(name, partitions): &(String, Vec<i32>)| {
-                (TopicRef::Name(StrBytes::from_string(name.clone())), all_with(kept.error, partitions))
-            };
-            self.topics = wanted.unwrap_or_default().iter().map(with_error).collect();
-            return;
-        }
-        let named = |(name, offsets): (String, Vec<OffsetKept>)| {
-            let topic = match version {
-                ID_FROM.. => TopicRef::Id(catalog.topic(&name)?.id),
-                _ => TopicRef::Name(StrBytes::from_string(name)),
-            };
-            Some((topic, offsets))
-        };
-        self.topics = kept.topics.into_iter().filter_map(named).chain(refused).collect();
-    }
-
     fn write_topics<S: Sink>(&self, out: &mut Writer<'_, S>, version: i16) {
         out.count(Some(self.topics.len()));
         for (topic, offsets) in &self.topics {

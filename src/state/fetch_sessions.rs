@@ -496,3 +496,14 @@ fn topic_bytes(topic: &TopicRef) -> usize {
         TopicRef::Id(_) => TOPIC_BYTES,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_epoch_behind_the_largest_is_one() {
+        assert_eq!([next_epoch(0), next_epoch(1), next_epoch(i32::MAX)], [1, 2, 1]);
+        assert_eq!(next_epoch(FINAL_EPOCH), FINAL_EPOCH);
+    }
+}

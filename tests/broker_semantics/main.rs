@@ -18,6 +18,6 @@ mod ids;
 mod offsets;
 mod produce;
 mod sequences;
-mod wire;
 mod sessions;
+mod wire;
 mod world;

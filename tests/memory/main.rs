@@ -219,7 +219,6 @@ const CASES: &[Case] = &[
         body.distinct(number);
         body.end();
     }),
-    case("distinct groups", Api::FindCoordinator, 6, &[0], Body::distinct),
     case("distinct groups", Api::DescribeGroups, 6, &[1, 0], Body::distinct),
     case("empty groups", Api::DescribeGroups, 0, &[], |body, _| body.text(b"")),
     case("distinct groups", Api::DeleteGroups, 3, &[0], Body::distinct),
@@ -305,6 +304,7 @@ const NESTED: &[Nested] = &[
         body.bytes.put_u8(1);
         body.end();
     }),
+    ("groups", Api::FindCoordinator, 6, &[0], &[0], Body::distinct),
     ("members", Api::LeaveGroup, 4, &[2, b'g'], &[0], |body, number| {
         body.distinct(number);
         body.bytes.put_u8(0);

@@ -11,6 +11,7 @@ mod commit_log;
 mod config;
 mod crashes;
 mod dice;
+mod fetch_sessions;
 mod frames;
 mod fuzz;
 mod fuzz_recovery;

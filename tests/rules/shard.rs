@@ -1,5 +1,6 @@
 //! One whole shard on a disk in memory: what failures, full disks and deletions at bad moments leave behind.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,15 +11,15 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use corelane::broker::catalog::create::NewTopic;
 use corelane::broker::catalog::{self, Command};
+use corelane::broker::lifecycle;
 use corelane::broker::messages::{
     AckLevel, Answer, Ask, CheckedBatch, Fetched, Message, PartitionKey, ProduceItem, Produced, ReadItem, ReadLimits,
 };
-use corelane::broker::recovery::{self, Opened, Steps};
 use corelane::broker::shard::{LocalFuture, Shard, ShardParts};
 use corelane::config::Config;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence, ShardId};
 use corelane::log::layout::Layout;
-use corelane::log::store::StoreState;
+use corelane::log::store::Store;
 use corelane::requests::{self, Begun, Outcome};
 use corelane::runtime::lane::{LaneReceiver, mesh};
 use corelane::runtime::signal::first_of;
@@ -27,7 +28,7 @@ use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
-use crate::memory_disk::{MemoryDisk, WriteFault};
+use crate::memory_disk::{MemoryDisk, MemoryFile, WriteFault};
 use crate::mini_host;
 
 pub const DATA: &str = "/data";
@@ -41,34 +42,26 @@ pub(crate) const SMALL: &[(&str, &str)] = &[
 
 pub(crate) struct Node {
     pub(crate) shard: Rc<Shard<MemoryDisk>>,
+    /// Until it is stopped.
+    store: RefCell<Option<Store<MemoryFile>>>,
     _lanes: Vec<LaneReceiver<Message>>,
 }
 
 impl Node {
     /// From what is on the disk to a shard that serves, as the broker starts.
     pub(crate) async fn start(disk: &MemoryDisk, settings: &[(&str, &str)]) -> Self {
-        let config = Arc::new(Config::with(settings).unwrap());
-        let layout = Layout::new(Path::new(DATA));
         let (lanes, receivers) = mesh(1);
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
             disk: disk.clone(),
-            config: Arc::clone(&config),
+            config: Arc::new(Config::with(settings).unwrap()),
             advertised: ("localhost".to_owned(), 9092),
-            layout: layout.clone(),
+            layout: Layout::new(Path::new(DATA)),
             lanes,
             progress: Arc::default(),
         });
-        let Opened { mut store, catalog_host, plan } =
-            recovery::open(disk, &layout, &config, 1, &mut Steps::begin()).await.unwrap();
-        shard.host_catalog(catalog_host);
-        for ask in [Ask::Recover(Arc::clone(&plan)), Ask::Settle(Arc::clone(&plan))] {
-            let Answer::Recovered(done) = shard.ask(ShardId(0), ask).await else { panic!() };
-            done.unwrap();
-        }
-        store.write(StoreState { live_generation: plan.generation, ..store.state() }).await.unwrap();
-        shard.ask(ShardId(0), Ask::Serve).await;
-        Self { shard, _lanes: receivers }
+        let store = lifecycle::bring_up(&shard).await.unwrap();
+        Self { shard, store: RefCell::new(Some(store)), _lanes: receivers }
     }
 
     pub(crate) fn ask(&self, ask: Ask) -> LocalFuture<Answer> {
@@ -123,9 +116,8 @@ impl Node {
     }
 
     pub(crate) async fn close(&self) -> Result<(), String> {
-        self.ask(Ask::Drain).await;
-        let Answer::Closed(closed) = self.ask(Ask::Close).await else { panic!() };
-        closed.map(|_| ())
+        let store = self.store.borrow_mut().take().unwrap();
+        lifecycle::shut_down(&self.shard, store).await
     }
 }
 
