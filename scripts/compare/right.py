@@ -45,7 +45,7 @@ class Prepared:
 
 RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
     "Produce": lambda made, version: {
-        **produce_body(version, -1, {(made.topic, 0): Batch(timestamp=made.pair.past_ms + 10)}),
+        **produce_body(version, -1, {(made.fresh(), 0): Batch(timestamp=made.pair.past_ms + 10)}),
         "timeout_ms": 1000,
     },
     "Fetch": lambda made, version: fetch_body(version, made.topic, {0: 0}) | {"max_bytes": 1 << 20},
@@ -111,6 +111,10 @@ RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
     "DescribeLogDirs": lambda made, _: {"topics": [{"topic": made.topic, "partitions": [0, 1]}]},
     "CreatePartitions": lambda made, _: {"topics": [{"name": made.fresh(), "count": 2, "assignments": None}], "timeout_ms": 5000},
     "DeleteGroups": lambda made, _: {"groups_names": [made.pair.name("gone")]},
+    "AlterConfigs": lambda made, _: {
+        "resources": [{"resource_type": 2, "resource_name": made.fresh(),
+                       "configs": [{"name": "retention.ms", "value": "2000000"}]}]
+    },  # fmt: skip
     "IncrementalAlterConfigs": lambda made, _: {
         "resources": [{"resource_type": 2, "resource_name": made.empty,
                        "configs": [{"name": "retention.ms", "config_operation": 0, "value": "2000000"}]}]
@@ -248,6 +252,16 @@ MORE: dict[str, dict[str, Callable[[Prepared], Body]]] = {
         "broker read only": lambda made: alter(made, "node.id", 0, "5", resource_type=4, resource_name=Given("node name")),
         "other broker": lambda made: alter(made, "log.retention.ms", 0, "5", resource_type=4, resource_name="77"),
         "twice": lambda made: {"resources": alter(made, "retention.ms", 0, "1")["resources"] * 2},
+    },
+    "AlterConfigs": {
+        name: lambda made, name=name, value=value: {
+            "resources": [{"resource_type": 2, "resource_name": made.fresh(), "configs": [{"name": name, "value": value}]}]
+        }
+        for name, value in (("no.such.setting", "1"), ("retention.ms", "soon"), ("retention.ms", None), ("cleanup.policy", ""))
+    }
+    | {
+        "other broker": lambda _: {"resources": [{"resource_type": 4, "resource_name": "77", "configs": []}]},
+        "loggers": lambda _: {"resources": [{"resource_type": 8, "resource_name": "1", "configs": []}]},
     },
     "DescribeLogDirs": {"all": lambda _: {"topics": None}, "none": lambda _: {"topics": []}},
     "DescribeTopicPartitions": {
