@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
-use corelane::state::producers::{Appended, BatchIdentity, Producers, Verdict};
 use corelane::wire::admission::{Admission, Framed, TopicRules};
 use corelane::wire::batch::{BatchHeader, Codec, HEADER_BYTES, check_crc};
 use corelane::wire::builder::{BatchBuilder, Record};
@@ -99,7 +98,6 @@ fn main() {
     measure_batches();
     measure_codecs();
     measure_frames();
-    measure_producers();
 }
 
 fn measure_batches() {
@@ -152,27 +150,5 @@ fn measure_frames() {
         let topics = vec![FetchedTopic { topic: topic.clone(), partitions: vec![partition] }];
         let response = FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics, leader: None };
         measure(&format!("  fetch response, {batches} batches of 1 KiB"), 0.0, || black_box(&response).encode(16, 1));
-    }
-}
-
-fn measure_producers() {
-    println!("\nproducers");
-    for count in [1, 1000, 1_000_000] {
-        let mut producers = Producers::new(1);
-        let mut next = vec![0; count];
-        let mut at = 0;
-        measure(&format!("  check and remember, {count} producers"), 0.0, || {
-            at = (at + 7_919) % count;
-            let identity = BatchIdentity {
-                producer_id: ProducerId(i64::try_from(at).unwrap()),
-                epoch: ProducerEpoch(0),
-                base_sequence: Sequence(next[at]),
-                last_offset_delta: 0,
-                transactional: false,
-            };
-            next[at] += 1;
-            assert_eq!(producers.check(&identity), Ok(Verdict::Append));
-            producers.remember(&identity, &Appended { base_offset: Offset(1), max_timestamp: 1, append_ms: 1 }, 1);
-        });
     }
 }

@@ -17,8 +17,8 @@ use crate::log::checkpoint_chain::{self as chain, Named};
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::signal::{Turns, rung_or_elapsed};
-use crate::state::producers::{Change, ProducerState};
+use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
+use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -49,6 +49,11 @@ impl Checkpointer {
             must_be_full: Cell::default(),
             turns: Turns::default(),
         }
+    }
+
+    /// The right to change the files that checkpoints are about; checkpoints wait meanwhile.
+    pub(super) async fn my_turn(&self) -> Turn<'_> {
+        self.turns.mine().await
     }
 }
 
@@ -200,24 +205,17 @@ impl<D: Disk> Shard<D> {
     /// Brings one partition to disk as it is now, and says how it is.
     async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool, is_dirty: bool) -> io::Result<Part> {
         // One step: offsets, positions and producers that belong together. What is staged while this flushes is not in it.
-        let (end, start, unsealed, active, changed, producers) = {
+        let (end, start, unsealed, active, producers) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
-            let changed = partition.producers.borrow_mut().take_changed();
-            let ids: Vec<_> = changed.iter().map(|change| change.producer_id).collect();
-            let producers = if is_full { all_producers(partition) } else { producers_of(partition.log_id, changed) };
-            (log.end(), log.start(), unsealed, active, ids, producers)
+            (log.end(), partition.planned_start(), unsealed, active, take_producers(partition, is_full))
         };
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
         if is_dirty {
-            let flushed = self.flush_files(partition, end, &unsealed).await;
-            if let Err(error) = flushed {
-                partition.producers.borrow_mut().mark_changed(changed);
-                return Err(error);
-            }
+            self.flush_files(partition, end, &unsealed).await?;
             partition.sealed_through.set(end);
         }
         partition.recovery_point.set(end);
@@ -254,6 +252,7 @@ impl<D: Disk> Shard<D> {
         }
         active.flush_indexes().await?;
         sync(partition, active).await?;
+        self.flush_epochs(partition).await?;
         let folder_changed = partition.log.borrow_mut().take_folder_changed();
         if folder_changed || !closed.is_empty() {
             let folder = partition.log.borrow().folder().to_path_buf();
@@ -289,6 +288,7 @@ impl<D: Disk> Shard<D> {
             self.note_progress();
             closed.push((partition.name.clone(), partition.recovery_point.get(), partition.log_start()));
         }
+        self.report_producers();
         self.log().stop();
         Ok(closed)
     }
@@ -301,7 +301,7 @@ impl<D: Disk> Shard<D> {
         };
         let Some(active) = active else { return Ok(()) };
         active.seal(self.sealing(partition, true)).await?;
-        super::kafka_view::write(&self.disk, &folder, partition, end, self.leader_epoch()).await
+        super::kafka_view::write(&self.disk, &folder, partition, end).await
     }
 }
 
@@ -328,32 +328,31 @@ fn removed_entry(log_id: LogId) -> PartitionEntry {
     }
 }
 
-fn all_producers<D: Disk>(partition: &Partition<D>) -> Vec<ProducerEntry> {
-    let producers = partition.producers.borrow();
-    producers.iter().map(|(id, state)| entry_of(partition.log_id, id, state)).collect()
+fn take_producers<D: Disk>(partition: &Partition<D>, is_full: bool) -> Vec<ProducerEntry> {
+    let mut producers = partition.producers.borrow_mut();
+    let mut entries = Vec::new();
+    let mut take = |id: ProducerId, state: Option<&ProducerState>| entries.push(entry_of(partition.log_id, id, state));
+    if is_full {
+        let mut sweep = producers.begin_taking_all();
+        producers.take_some_of_all(&mut sweep, usize::MAX, &mut take);
+    }
+    producers.take_changes(usize::MAX, take);
+    entries
 }
 
-fn producers_of(log_id: LogId, changed: Vec<Change>) -> Vec<ProducerEntry> {
-    changed.into_iter().map(|change| producer_entry(log_id, change)).collect()
-}
-
-fn producer_entry(log_id: LogId, change: Change) -> ProducerEntry {
-    match change.state {
-        Some(state) => entry_of(log_id, change.producer_id, &state),
-        None => ProducerEntry {
+fn entry_of(log_id: LogId, producer_id: ProducerId, state: Option<&ProducerState>) -> ProducerEntry {
+    let Some(state) = state else {
+        return ProducerEntry {
             log_id,
-            producer_id: change.producer_id,
+            producer_id,
             epoch: crate::ids::ProducerEpoch(-1),
             removed: true,
             coordinator_epoch: -1,
             last_append_ms: -1,
             txn_first_offset: None,
             window: Vec::new(),
-        },
-    }
-}
-
-fn entry_of(log_id: LogId, producer_id: ProducerId, state: &ProducerState) -> ProducerEntry {
+        };
+    };
     let window = state.window.batches().iter().map(|batch| WindowEntry {
         base_offset: batch.base_offset,
         last_offset_delta: batch.last_offset_delta.unsigned_abs(),
@@ -368,7 +367,7 @@ fn entry_of(log_id: LogId, producer_id: ProducerId, state: &ProducerState) -> Pr
         removed: false,
         coordinator_epoch: state.coordinator_epoch,
         last_append_ms: state.last_append_ms,
-        txn_first_offset: state.txn_first_offset,
+        txn_first_offset: state.txn_first_offset(),
         window: window.collect(),
     }
 }

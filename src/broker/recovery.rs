@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
+use super::epochs;
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
@@ -276,7 +277,8 @@ fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
 fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
-    match contents.batches.keys().find(|log_id| **log_id >= catalog.next_log_id()) {
+    let mut found = contents.batches.keys().chain(contents.log_starts.keys());
+    match found.find(|log_id| **log_id >= catalog.next_log_id()) {
         None => Ok(()),
         Some(LogId(log_id)) => Err(format!(
             "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \
@@ -327,6 +329,7 @@ impl<D: Disk> Shard<D> {
                 }
             }
         }
+        self.count_recovered_producers();
         Ok(())
     }
 
@@ -343,8 +346,10 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let (recovered, producers) = loop {
+        let listed = epochs::read(&self.disk, &folder).await;
+        let (recovered, producers, listed) = loop {
             let mut producers = restore_producers(merged);
+            let mut listed = listed.clone();
             let given = Given {
                 folder: folder.as_path().into(),
                 rules: LogRules::of(&topic.settings),
@@ -354,16 +359,18 @@ impl<D: Disk> Shard<D> {
             };
             let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+                listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
             for note in &recovered.notes {
                 tracing::warn!("{note}");
             }
             if !recovered.must_repeat {
-                break (recovered, producers);
+                break (recovered, producers, listed);
             }
         };
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();
@@ -453,13 +460,12 @@ fn state_of(entry: &ProducerEntry) -> ProducerState {
         first_sequence: batch.first_sequence,
         last_offset_delta: i32::try_from(batch.last_offset_delta).unwrap_or(0),
     });
-    ProducerState {
-        epoch: entry.epoch,
-        coordinator_epoch: entry.coordinator_epoch,
-        last_append_ms: entry.last_append_ms,
-        txn_first_offset: entry.txn_first_offset,
-        window: window.collect(),
-    }
+    let mut state = ProducerState::new(entry.epoch);
+    state.coordinator_epoch = entry.coordinator_epoch;
+    state.last_append_ms = entry.last_append_ms;
+    state.window = window.collect();
+    state.set_txn_first_offset(entry.txn_first_offset);
+    state
 }
 
 fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {

@@ -11,6 +11,7 @@ mod group_scan;
 pub mod index;
 pub mod kafka_files;
 pub mod layout;
+pub mod leader_epochs;
 pub mod log_file;
 pub mod log_files;
 mod log_pool;

@@ -1,6 +1,6 @@
 //! The last batches of one producer, by which a retry is told from something new.
 
-use super::producers::Original;
+use super::producer::Original;
 use crate::ids::{Offset, Sequence};
 
 /// Batches that are remembered: the most that clients send without waiting for an answer.
@@ -41,7 +41,7 @@ impl Remembered {
 }
 
 /// Up to five batches, oldest first, their sequences without a gap.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Window {
     batches: [Remembered; WINDOW_BATCHES],
     count: u8,

@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod batch;
 pub mod builder;
+pub mod contents;
 pub mod error_code;
 pub mod fetch;
 pub mod frame;

@@ -54,6 +54,9 @@ pub enum WireError {
     },
 }
 
+/// Longest text: Kafka closes the connection for a longer one, also where its length has more than 16 bits.
+const TEXT_BYTES_MAX: i64 = i16::MAX as i64;
+
 /// A place in a frame from which one field after the other is taken.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -148,6 +151,9 @@ impl Reader {
     /// Where it does not fit into the frame or is not UTF-8.
     pub fn nullable_text(&mut self, field: &'static str) -> Result<Option<StrBytes>, WireError> {
         let length = if self.flexible { self.compact_length(field)? } else { i64::from(self.i16(field)?) };
+        if length > TEXT_BYTES_MAX {
+            return Err(WireError::Length { field, length, remaining: self.bytes.len() });
+        }
         let bytes = self.nullable_slice(field, length)?;
         bytes.map(|bytes| StrBytes::from_utf8(bytes).map_err(|_| WireError::Text(field))).transpose()
     }
@@ -167,6 +173,15 @@ impl Reader {
     pub fn nullable_bytes(&mut self, field: &'static str) -> Result<Option<Bytes>, WireError> {
         let length = if self.flexible { self.compact_length(field)? } else { i64::from(self.i32(field)?) };
         self.nullable_slice(field, length)
+    }
+
+    /// Takes bytes to be kept longer than the frame, as a copy: a slice would keep all of the frame.
+    ///
+    /// # Errors
+    /// As [`Reader::nullable_bytes`], and `Null` for a null.
+    pub fn kept_bytes(&mut self, field: &'static str) -> Result<Bytes, WireError> {
+        let bytes = self.nullable_bytes(field)?.ok_or(WireError::Null(field))?;
+        Ok(Bytes::copy_from_slice(&bytes))
     }
 
     /// Takes an array's count, for elements of at least `bytes_min` bytes each; a null counts as empty.

@@ -13,9 +13,9 @@ use corelane::log::checkpoint::{
     Checkpoint, Header, Kind as CheckpointKind, PartitionEntry, ProducerEntry, WindowEntry,
 };
 use corelane::log::checkpoint_chain::View;
+use corelane::log::crc::crc32c;
 use corelane::log::index::{IndexRules, Indexes, OffsetIndex, TimeIndex, TimestampOffset};
 use corelane::log::kafka_files::{self, LeaderEpoch, MetaProperties};
-use corelane::log::log_file::crc32c;
 use corelane::log::log_reader::RecordReader;
 use corelane::log::scan::Scanner;
 use corelane::log::seal::{FileCrcs, Seal};

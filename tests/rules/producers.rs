@@ -140,7 +140,7 @@ fn d14_no_writes_beside_an_open_transaction() {
     let mut partition = Partition::new();
     partition.accept(BatchIdentity { transactional: true, ..batch(0, 0, 1) });
     partition.accept(BatchIdentity { transactional: true, ..batch(0, 1, 1) });
-    assert_eq!(partition.producers.get(P).unwrap().txn_first_offset, Some(Offset(0)));
+    assert_eq!(partition.producers.get(P).unwrap().txn_first_offset(), Some(Offset(0)));
     assert!(matches!(partition.append(batch(0, 2, 1)), Err(Refusal::InvalidTxnState { .. })));
     partition.accept(BatchIdentity { producer_id: ProducerId(8), ..batch(0, 2, 1) });
     partition.producers.replay_marker(P, ProducerEpoch(0), 0, 2_000);
@@ -165,8 +165,9 @@ fn idle_producers_expire_by_append_time_unless_in_a_transaction() {
     let mut partition = Partition::new();
     partition.accept(batch(0, 0, 1));
     partition.accept(BatchIdentity { producer_id: ProducerId(8), transactional: true, ..batch(0, 0, 1) });
-    assert_eq!(partition.producers.expire(1_099, 100), 0);
-    assert_eq!(partition.producers.expire(1_100, 100), 1);
+    assert_eq!(partition.producers.expire(999), 0);
+    partition.producers.touch(P, 5);
+    assert_eq!(partition.producers.expire(1_000), 1, "a retry is no append");
     assert!(partition.producers.get(P).is_none());
     assert!(partition.producers.get(ProducerId(8)).is_some());
     partition.accept(batch(0, 9, 1));
@@ -176,37 +177,58 @@ fn idle_producers_expire_by_append_time_unless_in_a_transaction() {
 fn the_least_recently_used_is_evicted_first() {
     let mut producers = Producers::new(1);
     let appended = Appended { base_offset: Offset(0), max_timestamp: 0, append_ms: 0 };
-    for (id, tick, transactional) in [(1, 5, false), (2, 1, true), (3, 2, false), (4, 3, false)] {
-        producers.remember(
-            &BatchIdentity { producer_id: ProducerId(id), transactional, ..batch(0, 0, 1) },
-            &appended,
-            tick,
-        );
+    let of = |id, transactional| BatchIdentity { producer_id: ProducerId(id), transactional, ..batch(0, 0, 1) };
+    for (id, tick, transactional) in [(2, 1, true), (3, 2, false), (4, 3, false), (1, 5, false)] {
+        assert!(producers.remember(&of(id, transactional), &appended, tick));
     }
     producers.touch(ProducerId(3), 9);
-    assert!(producers.uses().all(|tick| tick > 2));
-    assert_eq!(producers.evict_used_until(4), 1);
-    assert!(producers.get(ProducerId(4)).is_none(), "the oldest that may go");
-    assert_eq!(producers.evict_used_until(10), 2);
-    assert_eq!(producers.len(), 1, "the open transaction stays");
+    assert_eq!(producers.oldest_use(), Some(3));
+    assert_eq!(producers.evict_oldest(), Some(ProducerId(4)), "the oldest that may go");
+    assert_eq!(producers.evict_oldest(), Some(ProducerId(1)));
+    producers.remember_marker(ProducerId(2), ProducerEpoch(0), 0, 0, 10);
+    assert_eq!(producers.evict_oldest(), Some(ProducerId(3)));
+    assert_eq!(producers.evict_oldest(), Some(ProducerId(2)), "its transaction has ended");
+    assert_eq!((producers.evict_oldest(), producers.oldest_use()), (None, None));
 }
 
 #[test]
-fn what_changed_is_taken_once_and_may_be_given_back() {
+fn what_is_brought_back_is_in_the_order_of_its_appends() {
+    let mut producers = Producers::new(1);
+    for (id, append_ms) in [(1, 30), (2, 10), (3, 20)] {
+        let mut live = Producers::new(1);
+        let identity = BatchIdentity { producer_id: ProducerId(id), ..batch(0, 0, 1) };
+        live.remember(&identity, &Appended { base_offset: Offset(id), max_timestamp: 0, append_ms }, 0);
+        producers.restore(ProducerId(id), *live.get(ProducerId(id)).unwrap());
+    }
+    let replayed = Appended { base_offset: Offset(9), max_timestamp: 0, append_ms: 40 };
+    producers.replay(&BatchIdentity { producer_id: ProducerId(2), ..batch(0, 1, 1) }, &replayed);
+    producers.arrange_by_use();
+    let evicted: Vec<_> = std::iter::from_fn(|| producers.evict_oldest()).map(|id| id.0).collect();
+    assert_eq!(evicted, [3, 1, 2]);
+}
+
+/// What a checkpoint takes, in order.
+fn taken(producers: &mut Producers, count_max: usize) -> Vec<(i64, Option<i64>)> {
+    let mut all = Vec::new();
+    producers.take_changes(count_max, |id, state| all.push((id.0, state.map(|state| state.last_append_ms))));
+    all
+}
+
+#[test]
+fn what_changed_is_taken_once_and_an_end_before_what_comes_after_it() {
     let mut partition = Partition::new();
     partition.accept(batch(0, 0, 1));
     partition.accept(batch(0, 1, 1));
-    let changes = partition.producers.take_changed();
-    assert_eq!(changes.len(), 1);
-    assert_eq!(changes[0].state.as_ref(), partition.producers.get(P));
-    assert!(partition.producers.take_changed().is_empty());
-    partition.accept(batch(0, 2, 1));
-    let changes = partition.producers.take_changed();
-    assert_eq!(changes.len(), 1, "changed again");
-    partition.producers.mark_changed(changes.iter().map(|change| change.producer_id));
-    partition.producers.forget(P);
-    let changes = partition.producers.take_changed();
-    assert_eq!((changes.len(), &changes[0].state), (1, &None), "forgotten, once");
+    assert_eq!(taken(&mut partition.producers, 10), [(P.0, Some(1_000))]);
+    assert_eq!(taken(&mut partition.producers, 10), []);
+    assert!(partition.producers.forget(P) && !partition.producers.forget(P));
+    partition.accept(batch(0, 9, 1));
+    partition.accept(BatchIdentity { producer_id: ProducerId(8), ..batch(0, 0, 1) });
+    assert!(partition.producers.forget(ProducerId(8)));
+    assert_eq!(partition.producers.changed_count(), 3);
+    assert_eq!(taken(&mut partition.producers, 1), [(P.0, None)]);
+    assert_eq!(taken(&mut partition.producers, 10), [(8, None), (P.0, Some(1_000))]);
+    assert_eq!(partition.producers.changed_count(), 0);
 }
 
 /// What the notes promise of memory per producer and partition.

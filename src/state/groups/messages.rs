@@ -353,7 +353,8 @@ impl Command {
 
 impl Answer {
     /// What is answered instead when the log could not take what this promises.
-    pub(super) fn turned(self, error: ErrorCode) -> Self {
+    #[must_use]
+    pub fn turned(self, error: ErrorCode) -> Self {
         match self {
             Self::Joined(joined) => Self::Joined(Joined::refused(error, joined.member_id)),
             Self::Synced(_) => Self::Synced(Synced::refused(error)),

@@ -1,0 +1,108 @@
+//! What remembering producers costs: `cargo bench --bench dedup`.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a bench")]
+#![allow(clippy::disallowed_methods, reason = "it measures")]
+
+#[path = "../tests/memory/counting.rs"]
+#[allow(dead_code, reason = "the test of memory uses the rest")]
+mod counting;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
+use corelane::state::producers::{Appended, BatchIdentity, Producers, Verdict};
+use counting::Counting;
+
+#[global_allocator]
+static MEMORY: Counting = Counting::new();
+
+/// Time for which each case is measured.
+const MEASURED: Duration = Duration::from_millis(1500);
+/// Calls between two looks at the clock.
+const ROUND: usize = 1 << 12;
+
+/// Producers as one partition knows them, and what each would send next.
+struct Fixture {
+    producers: Producers,
+    next: Vec<i32>,
+    tick: u64,
+    random: u64,
+    bytes: usize,
+}
+
+impl Fixture {
+    fn new(count: usize, batches: i32) -> Self {
+        let next = vec![0; count];
+        let before = MEMORY.start();
+        let mut fixture = Self { producers: Producers::new(0x5eed), next, tick: 0, random: 1, bytes: 0 };
+        for _ in 0..batches {
+            (0..count).for_each(|at| fixture.append(at));
+        }
+        fixture.bytes = MEMORY.now() - before;
+        fixture
+    }
+
+    fn identity(&self, at: usize, sequence: i32) -> BatchIdentity {
+        BatchIdentity {
+            producer_id: ProducerId(i64::try_from(at).unwrap()),
+            epoch: ProducerEpoch(0),
+            base_sequence: Sequence(sequence),
+            last_offset_delta: 0,
+            transactional: false,
+        }
+    }
+
+    /// What an owner does with the next batch of a producer.
+    fn append(&mut self, at: usize) {
+        let identity = self.identity(at, self.next[at]);
+        self.next[at] += 1;
+        self.tick += 1;
+        assert_eq!(self.producers.check(&identity), Ok(Verdict::Append));
+        let offset = Offset(i64::try_from(self.tick).unwrap());
+        self.producers.remember(
+            &identity,
+            &Appended { base_offset: offset, max_timestamp: 1, append_ms: 1 },
+            self.tick,
+        );
+    }
+
+    /// A producer drawn at random; the next one does not follow from what this one's look-up finds.
+    fn draw(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from(self.random >> 11).unwrap() % self.next.len()
+    }
+}
+
+/// Nanoseconds of one call.
+fn measure(fixture: &mut Fixture, mut call: impl FnMut(&mut Fixture, usize)) -> f64 {
+    let mut calls = 0_u32;
+    let begun = Instant::now();
+    while begun.elapsed() < MEASURED {
+        for _ in 0..ROUND {
+            let at = fixture.draw();
+            call(fixture, at);
+        }
+        calls += u32::try_from(ROUND).unwrap();
+    }
+    begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls)
+}
+
+fn main() {
+    println!("{:>9} {:>7} {:>11} {:>12} {:>12} {:>12}", "producers", "window", "bytes each", "draw", "retry", "append");
+    for count in [1, 1_000, 1_000_000] {
+        for batches in [1, 5] {
+            let mut fixture = Fixture::new(count, batches);
+            let each = fixture.bytes / count;
+            let draw = measure(&mut fixture, |fixture, at| _ = black_box(fixture.next[at]));
+            let retry = measure(&mut fixture, |fixture, at| {
+                let newest = fixture.identity(at, fixture.next[at] - 1);
+                assert!(matches!(fixture.producers.check(&newest), Ok(Verdict::Duplicate(_))));
+            });
+            let append = measure(&mut fixture, Fixture::append);
+            println!("{count:>9} {batches:>7} {each:>11} {draw:>9.0} ns {retry:>9.0} ns {append:>9.0} ns");
+        }
+    }
+}

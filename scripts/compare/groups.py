@@ -1,0 +1,5 @@
+"""To come."""
+
+
+def run(pair):
+    pass
