@@ -235,7 +235,7 @@ async fn check_bounds(cluster: &Cluster, world: &mut World, key: PartitionKey) -
     assert!(bounds.end <= end && start <= end, "end {} became {end}, start {start}", bounds.end);
     (bounds.start, bounds.end) = (start, end);
     if start > 0 {
-        let item = ReadItem { key, offset: Offset(start - 1), bytes_max: 1, leader_epoch: -1 };
+        let item = ReadItem { key, offset: Offset(start - 1), bytes_max: 1, leader_epoch: -1, last_epoch: -1 };
         let limits = ReadLimits { bytes_max: 1, first_whole: true };
         let shard = &cluster.shards[0];
         let Answer::Read(read) = shard.ask(shard.owner(key), Ask::Read(vec![item], limits)).await else { panic!() };
