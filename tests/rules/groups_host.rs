@@ -1,6 +1,7 @@
 //! The coordinators of one shard on a disk in memory: what a client was told outlives a power cut, memory and log never part,
 //! nobody is given what was overtaken, and nobody waits for ever.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,12 +17,13 @@ use corelane::state::groups::messages::{
 };
 use corelane::wire::error_code::ErrorCode;
 
-use crate::dice::Dice;
+use crate::dice::{Dice, run};
 use crate::memory_disk::MemoryDisk;
 use crate::mini_host;
 use crate::shard::{Node, SMALL, fill_up, wait, within};
 
 const TOPIC: &str = "t";
+const NAMES: [&str; 3] = ["g", "h", "another"];
 const INTERNAL: &str = "__consumer_offsets";
 
 fn nobody(group: &str) -> Membership {
@@ -106,44 +108,52 @@ async fn log_of(node: &Node, group: &str) -> (PartitionKey, i64) {
     (key, node.read(key, 0).await.high_watermark.0)
 }
 
+/// One life of the broker: looks whether what was promised is there, makes new promises, and ends without power.
+async fn a_life(disk: MemoryDisk, promised: Rc<RefCell<[i64; 3]>>, mut dice: Dice) -> MemoryDisk {
+    // Cheap promises elsewhere: the broker's own topic does not take part in them.
+    let settings: Vec<_> = SMALL.iter().copied().chain([("corelane.durability", "page-cache")]).collect();
+    let node = Node::start(&disk, &settings).await;
+    let topic = match node.shard.catalog().topic(TOPIC) {
+        Some(topic) => PartitionKey { topic: topic.id, partition: 0 },
+        None => node.create(TOPIC).await,
+    };
+    let mut offset = 0;
+    for (group, name) in NAMES.into_iter().enumerate() {
+        let (found, least) = (kept_at_last(&node, name).await, promised.borrow()[group]);
+        assert!(found >= least, "{found} after a promise of {least}");
+        offset = offset.max(found);
+    }
+    for _ in 0..dice.below(40) {
+        let group = dice.below(3);
+        offset += 1;
+        let answer = begin(&node, NAMES[group], commit(NAMES[group], topic, offset));
+        // Some are on their way when the power goes.
+        if dice.below(3) > 0 {
+            assert_eq!(answer.await, Some(Answer::Committed(vec![ErrorCode::None])));
+            promised.borrow_mut()[group] = offset;
+        }
+        if dice.below(10) == 0 {
+            wait(dice.below(1500) as u64).await;
+        }
+    }
+    disk.power_cut(|bound| dice.below(bound))
+}
+
 #[test]
 fn what_was_committed_before_a_power_cut_is_there_afterwards() {
-    for seed in 0..10 {
-        mini_host::run(seed, async move {
-            let mut dice = Dice::new(seed);
-            let mut disk = MemoryDisk::default();
-            let mut promised = [-1_i64; 3];
-            // Cheap promises elsewhere: the broker's own topic does not take part in them.
-            let settings: Vec<_> = SMALL.iter().copied().chain([("corelane.durability", "page-cache")]).collect();
-            for round in 0..6 {
-                let node = Node::start(&disk, &settings).await;
-                let topic = match node.shard.catalog().topic(TOPIC) {
-                    Some(topic) => PartitionKey { topic: topic.id, partition: 0 },
-                    None => node.create(TOPIC).await,
-                };
-                for (group, promised) in promised.iter().enumerate() {
-                    let found = kept_at_last(&node, &format!("g{group}")).await;
-                    assert!(found >= *promised, "seed {seed}, round {round}: {found} after a promise of {promised}");
-                }
-                let mut offset = round * 1000;
-                for _ in 0..dice.below(40) {
-                    let group = dice.below(3);
-                    offset += 1;
-                    let answer = begin(&node, &format!("g{group}"), commit(&format!("g{group}"), topic, offset));
-                    // Some are on their way when the power goes.
-                    if dice.below(3) > 0 {
-                        let Some(Answer::Committed(codes)) = answer.await else { panic!() };
-                        assert_eq!(codes, [ErrorCode::None]);
-                        promised[group] = offset;
-                    }
-                    if dice.below(10) == 0 {
-                        wait(dice.below(1500) as u64).await;
-                    }
-                }
-                disk = disk.power_cut(|bound| dice.below(bound));
-            }
-        });
-    }
+    run(1_000, |dice| {
+        let promised = Rc::new(RefCell::new([-1; 3]));
+        let disk = Rc::new(RefCell::new(MemoryDisk::default()));
+        for _ in 0..6 {
+            let (promised, left) = (Rc::clone(&promised), Rc::clone(&disk));
+            let (before, dice) = (disk.borrow().clone(), dice.other());
+            mini_host::run(1, async move {
+                let after = a_life(before, promised, dice).await;
+                *left.borrow_mut() = after;
+            });
+        }
+        1
+    });
 }
 
 #[test]
@@ -334,7 +344,7 @@ fn a_deleted_topics_offsets_go_even_if_the_power_goes_first() {
         let same_name = node.create(TOPIC).await;
         loop {
             match kept(&node, "g").await {
-                Ok(found) if found == -1 => break,
+                Ok(-1) => break,
                 Ok(found) => assert_eq!(found, 7),
                 Err(error) => assert_eq!(error, ErrorCode::CoordinatorLoadInProgress),
             }
