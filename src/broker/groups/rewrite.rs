@@ -20,7 +20,7 @@ impl<D: Disk> Shard<D> {
     /// Writes all that is kept, then moves the log start to where that begins.
     pub(super) async fn rewrite_groups(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
         let from = coordinator.partition.log.borrow().end();
-        let records: Vec<GroupRecord> = coordinator.groups.borrow().kept().collect();
+        let records = coordinator.groups.borrow().kept();
         let written = self.write_anew(coordinator, &records).await;
         let moved = written.and_then(|bytes| self.let_go_of(coordinator, from).map(|()| bytes));
         let least = self.config().groups.rewrite_bytes;

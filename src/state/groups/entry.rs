@@ -53,19 +53,18 @@ impl Entry {
         }
     }
 
-    /// The records that [`Self::apply`] would need to come to what is kept now.
-    pub fn kept(&self) -> impl Iterator<Item = GroupRecord> {
+    /// What is kept, as records.
+    pub fn kept(&self) -> Vec<GroupRecord> {
         let Kind::Classic(classic) = &self.kind;
-        let group = || self.name.to_string();
-        let members =
-            classic.stored.iter().map(move |stored| GroupRecord::Group { group: group(), value: Some(stored.clone()) });
-        let offsets = self.offsets.iter().map(move |(topic, partition, kept)| GroupRecord::Offset {
-            group: group(),
+        let group = self.name.to_string();
+        let members = classic.stored.clone().map(|value| GroupRecord::Group { group, value: Some(value) });
+        let offsets = self.offsets.iter().map(|(topic, partition, kept)| GroupRecord::Offset {
+            group: self.name.to_string(),
             topic: topic.to_owned(),
             partition,
             value: Some(kept.clone()),
         });
-        members.chain(offsets)
+        members.into_iter().chain(offsets).collect()
     }
 
     /// Nobody is in it, nobody was given an id.

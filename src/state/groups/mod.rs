@@ -120,11 +120,6 @@ impl Groups {
         self.apply(record);
     }
 
-    /// All that is kept, as the records that a replay would need to come to the same. Appends under way are not in it.
-    pub fn kept(&self) -> impl Iterator<Item = GroupRecord> {
-        self.table.values().flat_map(Entry::kept)
-    }
-
     /// The whole log was replayed: members have their session time-out from now on to be heard of.
     pub fn loaded(&mut self, at: Moment) {
         self.desk.at = at;
@@ -175,6 +170,12 @@ impl Groups {
             entry.expire(&mut self.desk);
         }
         self.desk.take_effects()
+    }
+
+    /// What is kept, as the records that restore it: for each group its members, then its offsets.
+    #[must_use]
+    pub fn kept(&self) -> Vec<GroupRecord> {
+        self.table.values().flat_map(Entry::kept).collect()
     }
 
     fn route(&mut self, ticket: Ticket, command: Command) {
