@@ -115,9 +115,9 @@ DIFFERENCES: list[Meant] = [
     Meant(
         "D3",
         r"(ListOffsets topics(\.partitions)?|Produce responses(\.partition_responses)?|Metadata topics|ListGroups groups"
-        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members)\.order",
+        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members|DescribeGroups groups\.members)\.order",
         "order of what Kafka keeps in hash tables: in Produce, ListOffsets, Metadata (all topics), ListGroups, DescribeConfigs, "
-        "DescribeLogDirs, JoinGroup",
+        "DescribeLogDirs, JoinGroup, DescribeGroups",
         "by hash, or by kind of result",
         "as asked, or sorted",
         "The protocol promises no order; clients look up by name.",
@@ -146,13 +146,13 @@ DIFFERENCES: list[Meant] = [
     ),
     Meant(
         "D6",
-        r"Produce (outcome|responses|throttle_time_ms|node_endpoints)",
-        "Produce with null records",
+        r"(Produce|AlterConfigs) (outcome|responses|throttle_time_ms|node_endpoints)",
+        "Produce with null records, AlterConfigs of the same resource twice",
         "no answer at all",
-        "87 (INVALID_RECORD)",
+        "87 (INVALID_RECORD), 42 (INVALID_REQUEST)",
         "[RULE] §2.1: every request ends in something that the client notices.",
         "",
-        lambda found: found.kafka_answer.get("outcome") == "no answer" and "null records" in found.tags,
+        lambda found: found.kafka_answer.get("outcome") == "no answer" and found.our_answer.get("outcome") is None,
     ),
     Meant(
         "D7",
@@ -222,7 +222,7 @@ DIFFERENCES: list[Meant] = [
         "0: it is done",
         "There is no controller to wait for; the change is durable when the answer is written.",
         "requests",
-        lambda found: any(tag.startswith("timeout_ms") for tag in found.tags),
+        lambda found: "without time" in found.tags,
     ),
     Meant(
         "D14",
@@ -263,5 +263,25 @@ DIFFERENCES: list[Meant] = [
         "They are what the two brokers were started with.",
         "requests",
         lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*)\]", found.path) is not None,
+    ),
+    Meant(
+        "D18",
+        r"(DescribeGroups groups|FindCoordinator coordinators|OffsetFetch (groups\.)?topics(\.partitions)?|OffsetFetch groups\.error_code)",
+        "DescribeGroups, FindCoordinator, OffsetFetch that name the same twice",
+        "answered twice",
+        "answered once; OffsetFetch of a group twice: 42 the second time",
+        "An answer is not larger than what exists, whatever the request repeats.",
+        "groups",
+        lambda found: found.ours in ("(missing)", 42) and any("twice" in tag for tag in found.tags),
+    ),
+    Meant(
+        "D19",
+        r"DescribeTopicPartitions topics\.error_code",
+        "DescribeTopicPartitions of a topic without a name",
+        "-1 (UNKNOWN_SERVER_ERROR)",
+        "17 (INVALID_TOPIC_EXCEPTION)",
+        "As Metadata answers it; -1 tells a client nothing.",
+        "requests",
+        answers(-1, 17),
     ),
 ]

@@ -567,13 +567,15 @@ def lists(pair: Pair) -> None:
     one.sync({one: b"all"})
     groups_answer(pair, states_filter=["Stable"])
     for version in pair.served["DescribeGroups"]:
-        body = {"groups": [group.id, "never-there", group.id], "include_authorized_operations": version >= 3}
+        body = {"groups": [group.id, "never-there"]} | ({"include_authorized_operations": True} if version >= 3 else {})
         pair.ask("DescribeGroups", version, body)
+        pair.ask("DescribeGroups", version, {"groups": [group.id, group.id]}, tags=("group twice",))
     pair.ask("DescribeGroups", 5, {"groups": []})
     for version in pair.served["FindCoordinator"]:
         for key in (group.id, "", "never-there"):
             pair.ask("FindCoordinator", version, {"coordinator_keys": [key]} if version >= 4 else {"key": key})
-    pair.ask("FindCoordinator", 4, {"coordinator_keys": [group.id, "never-there", group.id]})
+    pair.ask("FindCoordinator", 4, {"coordinator_keys": [group.id, "never-there"]})
+    pair.ask("FindCoordinator", 4, {"coordinator_keys": [group.id, group.id]}, tags=("group twice",))
     pair.ask("FindCoordinator", 4, {"coordinator_keys": []})
 
 

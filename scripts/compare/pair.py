@@ -110,14 +110,15 @@ class Pair:
     # --- the parts of a comparison ---
 
     def ask(self, api: str, version: int, body: dict, **how: object) -> Both:
-        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none), settle (seconds)."""
+        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none), settle (seconds),
+        again (whether it is asked once more when the answers differ)."""
         line = how.get("line", "main")
         tags = frozenset(how.get("tags", ()))
         self.send(api, version, body, line)
         both = Both(*(self.settled(side, api, version, body, how) for side in self.sides))
         found = self.differences(api, version, body, both, tags)
         deadline = time.monotonic() + READ_AGAIN_SECONDS
-        while api in READS and any(one.rule() is None for one in found) and time.monotonic() < deadline:
+        while how.get("again", api in READS) and any(one.rule() is None for one in found) and time.monotonic() < deadline:
             time.sleep(0.05)
             both = Both(*(side.call(api, version, body, line) for side in self.sides))
             found = self.differences(api, version, body, both, tags)
@@ -214,6 +215,7 @@ class Pair:
                 side.given[f"id of {name}"] = about["topic_id"]
                 offsets = side.call("ListOffsets", 7, body)["topics"][0]["partitions"]
                 if all(one["error_code"] == 0 for one in offsets):
+                    side.given["epoch"] = offsets[0]["leader_epoch"]
                     return
             time.sleep(0.02)
         raise RuntimeError(f"{side.name}: topic {name} did not become usable")
