@@ -10,7 +10,7 @@ use super::error_code::ErrorCode;
 use super::frame::{PREFIX_BYTES, set_prefix};
 use super::reader::{Reader, WireError};
 use super::sink::{Counted, Sink, Writer};
-use super::stored::StoredBatch;
+use super::stored::RecordData;
 use super::topic::TopicRef;
 use crate::ids::{Offset, ProducerId};
 
@@ -231,39 +231,7 @@ pub struct FetchedPartition {
     /// Epoch and end offset where the client's log and ours part.
     pub diverging_epoch: Option<(i32, Offset)>,
     /// Whole batches, written one behind the other.
-    pub records: Vec<RecordPart>,
-}
-
-/// Batches on their way to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordPart {
-    /// One, as it was stored.
-    Batch(StoredBatch),
-    /// Some, out of a file.
-    Slice(Bytes),
-}
-
-impl RecordPart {
-    /// Size in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-
-    /// True without any.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The bytes, in order.
-    #[must_use]
-    pub fn parts(&self) -> [&[u8]; 2] {
-        match self {
-            Self::Batch(batch) => batch.parts(),
-            Self::Slice(bytes) => [bytes, &[]],
-        }
-    }
+    pub records: Vec<RecordData>,
 }
 
 /// A transaction that a reader has to leave out.
@@ -296,7 +264,7 @@ impl FetchedPartition {
     /// Bytes of its records.
     #[must_use]
     pub fn records_bytes(&self) -> usize {
-        self.records.iter().map(RecordPart::len).sum()
+        self.records.iter().map(RecordData::len).sum()
     }
 }
 
@@ -374,7 +342,7 @@ fn write_partition(out: &mut Writer<'_, impl Sink>, partition: &FetchedPartition
     }
     // Never null: librdkafka takes null records for a broken answer.
     out.bytes_length(partition.records_bytes());
-    for part in partition.records.iter().flat_map(RecordPart::parts) {
+    for part in partition.records.iter().flat_map(RecordData::parts) {
         out.bytes(part);
     }
     write_tagged(out, partition, version);
