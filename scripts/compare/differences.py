@@ -39,6 +39,14 @@ class Difference:
         )
         return kafka, ours
 
+    def asked_timestamp(self) -> int | None:
+        """The timestamp of a ListOffsets request."""
+        return next((part["timestamp"] for topic in self.request.get("topics", ()) for part in topic["partitions"]), None)
+
+    def is_deleted(self) -> bool:
+        """Whether our ListOffsets found nothing, or something later, where Kafka found a record."""
+        return self.ours == -1 or self.path.endswith("timestamp") or (self.path.endswith("offset") and self.ours > self.kafka)
+
     def rule(self) -> "Meant | None":
         """The entry of the table that explains it."""
         return next((one for one in DIFFERENCES if one.explains(self)), None)
@@ -283,5 +291,25 @@ DIFFERENCES: list[Meant] = [
         "As Metadata answers it; -1 tells a client nothing.",
         "requests",
         answers(-1, 17),
+    ),
+    Meant(
+        "D20",
+        r"ListOffsets topics\.partitions\.(timestamp|offset|leader_epoch)",
+        "ListOffsets of the largest timestamp after DeleteRecords",
+        "may be a record that was deleted",
+        "the largest of those that are there, -1 if there is none",
+        "What is offered can be read.",
+        "sequences",
+        lambda found: found.asked_timestamp() == -3 and found.is_deleted(),
+    ),
+    Meant(
+        "D21",
+        r"DescribeLogDirs results\.topics\.partitions\.partition_size",
+        "size of a partition in DescribeLogDirs whose records were deleted, or of an internal topic",
+        "segments stay until the next look for old ones, and until they are compacted",
+        "what is in use",
+        "Room is given back when the records go.",
+        "requests",
+        lambda found: "fresh" in found.path or "__consumer_offsets" in found.path,
     ),
 ]
