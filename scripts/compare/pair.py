@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from compare.differences import DIFFERENCES, Difference
+from compare.differences import Difference, error_codes
 from compare.side import Given, Side, now_ms
 from compare.wire import by_key
 from lib.brokers import Broker
@@ -241,19 +241,6 @@ class Pair:
         return self.keep(name, both, "producer_id")
 
 
-def error_codes(answer: object) -> Iterator[int]:
-    """Every error code of an answer."""
-    if isinstance(answer, dict):
-        for name, value in answer.items():
-            if name == "error_code":
-                yield value
-            else:
-                yield from error_codes(value)
-    elif isinstance(answer, list):
-        for value in answer:
-            yield from error_codes(value)
-
-
 def identity(value: object) -> tuple | None:
     """By what an element of a list is found again, if it has something like a name."""
     if not isinstance(value, dict):
@@ -295,8 +282,3 @@ def between_lists(kafka: list, ours: list, path: str) -> Iterator[tuple[str, obj
 def last(name: tuple) -> str:
     """An identity in short."""
     return "/".join(value for _, value in name)
-
-
-def rules_seen(pair: Pair) -> list[str]:
-    """Ids of the differences that occurred, in the order of the table."""
-    return [one.id for one in DIFFERENCES if pair.expected[one.id]]

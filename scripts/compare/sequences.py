@@ -15,14 +15,7 @@ from compare.differences import TAKEN_BY_KAFKA_ONLY
 from compare.faults import tags_of
 from compare.pair import Both, Pair
 from compare.side import Given
-from compare.steps import (
-    Records,
-    fetch,
-    offsets,
-    produce_body,
-    produce_unanswered,
-    same_log,
-)
+from compare.steps import Records, fetch, offsets, produce_body, produce_unanswered, same_log
 
 LAST_SEQUENCE = 0x7FFFFFFF
 KINDS: list[dict[str, object]] = [

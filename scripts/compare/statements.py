@@ -7,19 +7,10 @@ other. Left out are those about the inside of a broker (B13, C03, C04, C06) and 
 import time
 from collections.abc import Callable
 
-from compare.batches import CODECS, CONTROL, Batch, Record
+from compare.batches import CONTROL, Batch, Record
 from compare.pair import Pair
 from compare.side import Given, Side
-from compare.steps import (
-    fetch,
-    offsets,
-    offsets_body,
-    produce,
-    produce_body,
-    produce_unanswered,
-    records,
-    same_log,
-)
+from compare.steps import produce, produce_body, produce_unanswered, records, same_log
 
 STATEMENTS: dict[str, Callable[[Pair], None]] = {}
 INIT = {"transactional_id": None, "transaction_timeout_ms": 60_000}
