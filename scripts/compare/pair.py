@@ -19,7 +19,7 @@ SETTLE_SECONDS = 15
 # Requests that change nothing: asked again when the answers differ, since both brokers finish some things later.
 READS = {"Fetch", "ListOffsets", "Metadata", "DescribeConfigs", "DescribeLogDirs", "DescribeGroups", "ListGroups",
          "OffsetFetch", "OffsetForLeaderEpoch", "DescribeTopicPartitions", "DescribeCluster", "FindCoordinator"}  # fmt: skip
-READ_AGAIN_SECONDS = 2
+READ_AGAIN_SECONDS = 0.5
 IDENTITY = ("resource_type", "name", "topic", "topic_id", "topic_name", "partition_index", "index", "partition", "group_id",
             "member_id", "api_key", "key", "node_id", "broker_id", "resource_name", "batch_index")  # fmt: skip
 MISSING = "(missing)"
@@ -110,30 +110,25 @@ class Pair:
     # --- the parts of a comparison ---
 
     def ask(self, api: str, version: int, body: dict, **how: object) -> Both:
-        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none)."""
-        line, seconds = how.get("line", "main"), how.get("seconds", 20)
+        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none), settle (seconds),
+        again (whether it is asked once more when the answers differ)."""
+        line = how.get("line", "main")
         tags = frozenset(how.get("tags", ()))
-        answers = [self.settled(side, api, version, body, line, seconds) for side in self.each_sent(api, version, body, line)]
-        both = Both(*answers)
+        self.send(api, version, body, line)
+        both = Both(*(self.settled(side, api, version, body, how) for side in self.sides))
         found = self.differences(api, version, body, both, tags)
         deadline = time.monotonic() + READ_AGAIN_SECONDS
-        while api in READS and any(one.rule() is None for one in found) and time.monotonic() < deadline:
+        while how.get("again", api in READS) and any(one.rule() is None for one in found) and time.monotonic() < deadline:
             time.sleep(0.05)
             both = Both(*(side.call(api, version, body, line) for side in self.sides))
             found = self.differences(api, version, body, both, tags)
         self.note(found)
         return both
 
-    def each_sent(self, api: str, version: int, body: dict, line: str) -> tuple[Side, Side]:
-        """Writes to both before either is awaited."""
-        self.requests += 1
-        for side in self.sides:
-            side.send(api, version, body, line)
-        return self.sides
-
-    def settled(self, side: Side, api: str, version: int, body: dict, line: str, seconds: float) -> dict:
+    def settled(self, side: Side, api: str, version: int, body: dict, how: dict) -> dict:
         """The answer to a request that was sent, asked again while it says that the broker is not ready yet."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+        line, seconds = how.get("line", "main"), how.get("seconds", 20)
+        deadline = time.monotonic() + how.get("settle", SETTLE_SECONDS)
         answer = side.receive(line, seconds)
         while UNSETTLED & set(error_codes(answer)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -220,6 +215,7 @@ class Pair:
                 side.given[f"id of {name}"] = about["topic_id"]
                 offsets = side.call("ListOffsets", 7, body)["topics"][0]["partitions"]
                 if all(one["error_code"] == 0 for one in offsets):
+                    side.given["epoch"] = offsets[0]["leader_epoch"]
                     return
             time.sleep(0.02)
         raise RuntimeError(f"{side.name}: topic {name} did not become usable")

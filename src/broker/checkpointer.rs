@@ -14,6 +14,7 @@ use super::shard::Shard;
 use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
 use crate::log::checkpoint::{Checkpoint, Header, Kind, PartitionEntry, ProducerEntry, WindowEntry};
 use crate::log::checkpoint_chain::{self as chain, Named};
+use crate::log::partition_log::ChangedNames;
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
@@ -253,13 +254,19 @@ impl<D: Disk> Shard<D> {
         active.flush_indexes().await?;
         sync(partition, active).await?;
         self.flush_epochs(partition).await?;
-        let folder_changed = partition.log.borrow_mut().take_folder_changed();
-        if folder_changed || !closed.is_empty() {
+        let mut changed = partition.log.borrow_mut().take_changed_names();
+        changed.folder |= !closed.is_empty();
+        let synced = self.sync_names(partition, changed).await;
+        synced.inspect_err(|_| partition.log.borrow_mut().mark_changed_names(changed))
+    }
+
+    async fn sync_names(&self, partition: &Partition<D>, changed: ChangedNames) -> io::Result<()> {
+        if changed.folder {
             let folder = partition.log.borrow().folder().to_path_buf();
-            let synced = self.disk.sync_dir(&folder).await;
-            synced.inspect_err(|_| partition.log.borrow_mut().mark_folder_changed())?;
+            self.disk.sync_dir(&folder).await?;
         }
-        Ok(())
+        // Nothing to do for a folder that was made, and flushed, with its topic; that may have failed.
+        if changed.parent { self.disk.sync_dir(&self.layout.kafka()).await } else { Ok(()) }
     }
 
     fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {

@@ -369,6 +369,10 @@ impl<D: Disk> Shard<D> {
                 break (recovered, producers, listed);
             }
         };
+        if plan.is_clean && recovered.has_changed {
+            // Otherwise the whole file system is flushed when all partitions are back.
+            self.disk.sync_fs(self.layout.root()).await?;
+        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));

@@ -7,6 +7,7 @@
 mod connections;
 mod damage;
 mod full_disk;
+mod groups;
 mod harness;
 mod hostile;
 mod kill;

@@ -380,7 +380,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         })
         .await;
         assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
-        let Some(Outcome::Answer(answer)) = answer.await else { panic!("it is woken by what came") };
+        let Some(Outcome::Charged(answer, _)) = answer.await else { panic!("it is woken by what came") };
         assert!(answer.len() > 60);
     });
 }
