@@ -305,11 +305,17 @@ impl<D: Disk> Service for BrokerService<D> {
         Ok(Terms { may_overlap: api == Some(Api::Produce), cost })
     }
 
-    async fn begin(&self, _connection: &ConnectionInfo, frame: Bytes, charge: &Charge) -> Begun {
-        if frame.first_chunk() == Some(&(Api::Fetch as i16).to_be_bytes()) {
+    async fn begin(&self, connection: &ConnectionInfo, frame: Bytes, charge: &Charge) -> Begun {
+        let api = frame.first_chunk().and_then(|key| Api::from_key(i16::from_be_bytes(*key)));
+        if api == Some(Api::Fetch) {
             // A fetch may wait long, and its memory is the answer's, not the request's.
             charge.park();
         }
-        requests::begin(&self.shard, frame).await
+        let begun = requests::begin(&self.shard, connection.peer.ip(), frame).await;
+        if matches!(api, Some(Api::JoinGroup | Api::SyncGroup)) && matches!(begun, Begun::Later(_)) {
+            // Other members are waited for, minutes if need be; what was read is the group's from now on.
+            charge.park();
+        }
+        begun
     }
 }

@@ -46,6 +46,18 @@ class Broker:
     def __init__(self, name: str, data: Path) -> None:
         self.name, self.data = name, data
         self.pid, self.address, self.start_ms = 0, "", 0.0
+        self.keeps_port = False
+
+    def port(self) -> int:
+        """A free port, or at a restart the one it had where `keeps_port` says so."""
+        return int(self.address.rsplit(":", 1)[1]) if self.keeps_port and self.address else free_port()
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        while alive(self.pid):
+            time.sleep(0.01)
 
     def start(self) -> None:
         """Starts it; `start_ms` is the time to the first answered Metadata."""
@@ -85,7 +97,7 @@ class Corelane(Broker):
         self.note = data.with_suffix(".pid")
 
     def start(self) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{self.port()}"
         self.data.mkdir(parents=True, exist_ok=True)
         log = self.data.with_suffix(".log")
         command = [self.binary, "serve", "--listen", self.address, "--data-dir", self.data]
@@ -111,7 +123,7 @@ class Kafka(Broker):
         self.options = options
 
     def start(self) -> None:
-        port = free_port()
+        port = self.port()
         said = run(SCRIPTS / "kafka", "start", "--port", port, "--data", self.data, *self.options)
         self.start_ms = float(said.split(" after ")[1].split(" ms")[0])
         self.address = f"127.0.0.1:{port}"

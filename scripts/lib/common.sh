@@ -181,5 +181,7 @@ find_planted() {
   (cd "$ROOT" && ${CARGO:-cargo} build --locked --quiet --features planted)
   # Out of the way of the ordinary build, which has the same name.
   PLANTED=$target/corelane-planted
+  # A second build is the very file of the first, and mv refuses to move a file onto itself.
+  rm -f "$PLANTED"
   mv "$target/debug/corelane" "$PLANTED"
 }

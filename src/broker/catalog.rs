@@ -243,7 +243,7 @@ impl Catalog {
         if let Some(flat) = names::flattened(&name) {
             self.collisions.insert(Arc::from(flat), Arc::clone(&name));
         }
-        let settings = settings::in_force(&self.config, &overrides);
+        let settings = settings::in_force(&self.config, &name, &overrides);
         self.partition_count += logs.len();
         self.raise_next_log_id(logs);
         self.put(Topic { name, id, internal, partitions: logs.to_vec(), overrides, settings });
@@ -268,7 +268,7 @@ impl Catalog {
 
     fn set_topic_configs(&mut self, id: TopicId, overrides: &Overrides) {
         let Some(mut topic) = self.by_id.get(&id).map(|topic| Topic::clone(topic)) else { return };
-        topic.settings = settings::in_force(&self.config, overrides);
+        topic.settings = settings::in_force(&self.config, &topic.name, overrides);
         topic.overrides.clone_from(overrides);
         self.put(topic);
     }
@@ -282,7 +282,7 @@ impl Catalog {
         self.dynamic = dynamic;
         let topics: Vec<Arc<Topic>> = self.by_name.values().cloned().collect();
         for topic in topics {
-            let settings = settings::in_force(&self.config, &topic.overrides);
+            let settings = settings::in_force(&self.config, &topic.name, &topic.overrides);
             if settings != topic.settings {
                 self.put(Topic { settings, ..Topic::clone(&topic) });
             }

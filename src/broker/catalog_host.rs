@@ -18,6 +18,7 @@ use crate::ids::{TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
 use crate::log::kafka_files;
 use crate::log::layout::Layout;
+use crate::log::leader_epochs::LeaderEpochs;
 use crate::log::partition_log::{LogRules, PartitionLog};
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -118,6 +119,7 @@ impl<D: Disk> Shard<D> {
             self.take_topic(topic, known.map(Arc::as_ref));
         }
         self.set_catalog(Arc::clone(&catalog));
+        self.coordinators_follow(&before, &catalog);
         for topic in before.topics().filter(|topic| catalog.topic_by_id(topic.id).is_none()) {
             self.drop_topic(topic).await;
         }
@@ -141,6 +143,7 @@ impl<D: Disk> Shard<D> {
             let log = PartitionLog::empty(self.disk.clone(), folder, rules, crate::ids::Offset(0));
             let producers = Producers::new(host::random());
             let made = Partition::new(key, name, *log_id, &topic.settings, log, producers);
+            made.set_epochs(LeaderEpochs::default(), self.leader_epoch());
             made.mark_dirty();
             self.partitions.borrow_mut().insert(key, Rc::new(made));
         }

@@ -14,11 +14,12 @@ use super::shard::Shard;
 use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
 use crate::log::checkpoint::{Header, Kind, PartitionEntry, ProducerEntry};
 use crate::log::checkpoint_chain::{self as chain, Named, Writer};
+use crate::log::partition_log::ChangedNames;
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
-use crate::runtime::signal::{Turns, rung_or_elapsed};
+use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
@@ -52,6 +53,11 @@ impl Checkpointer {
             must_be_full: Cell::default(),
             turns: Turns::default(),
         }
+    }
+
+    /// The right to change the files that checkpoints are about; checkpoints wait meanwhile.
+    pub(super) async fn my_turn(&self) -> Turn<'_> {
+        self.turns.mine().await
     }
 }
 
@@ -215,7 +221,7 @@ impl<D: Disk> Shard<D> {
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             take_changed_producers(partition, usize::MAX, writer);
-            (log.end(), log.start(), unsealed, active)
+            (log.end(), partition.planned_start(), unsealed, active)
         };
         writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
@@ -256,13 +262,20 @@ impl<D: Disk> Shard<D> {
         }
         active.flush_indexes().await?;
         sync(partition, active).await?;
-        let folder_changed = partition.log.borrow_mut().take_folder_changed();
-        if folder_changed || !closed.is_empty() {
+        self.flush_epochs(partition).await?;
+        let mut changed = partition.log.borrow_mut().take_changed_names();
+        changed.folder |= !closed.is_empty();
+        let synced = self.sync_names(partition, changed).await;
+        synced.inspect_err(|_| partition.log.borrow_mut().mark_changed_names(changed))
+    }
+
+    async fn sync_names(&self, partition: &Partition<D>, changed: ChangedNames) -> io::Result<()> {
+        if changed.folder {
             let folder = partition.log.borrow().folder().to_path_buf();
-            let synced = self.disk.sync_dir(&folder).await;
-            synced.inspect_err(|_| partition.log.borrow_mut().mark_folder_changed())?;
+            self.disk.sync_dir(&folder).await?;
         }
-        Ok(())
+        // Nothing to do for a folder that was made, and flushed, with its topic; that may have failed.
+        if changed.parent { self.disk.sync_dir(&self.layout.kafka()).await } else { Ok(()) }
     }
 
     fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
@@ -304,7 +317,7 @@ impl<D: Disk> Shard<D> {
         };
         let Some(active) = active else { return Ok(()) };
         active.seal(self.sealing(partition, true)).await?;
-        super::kafka_view::write(&self.disk, &folder, partition, end, self.leader_epoch()).await
+        super::kafka_view::write(&self.disk, &folder, partition, end).await
     }
 }
 

@@ -42,8 +42,8 @@ impl<D: Disk> Shard<D> {
         while let Some(item) = reader.items.next() {
             let partition = match self.readable(&item) {
                 Ok(partition) => partition,
-                Err(error) => {
-                    reader.add(failed(error));
+                Err(unreadable) => {
+                    reader.add(unreadable);
                     continue;
                 }
             };
@@ -61,13 +61,19 @@ impl<D: Disk> Shard<D> {
         None
     }
 
-    fn readable(&self, item: &ReadItem) -> Result<Rc<Partition<D>>, ErrorCode> {
-        let partition = self.find_partition(item.key)?;
-        self.check_epoch(item.leader_epoch)?;
+    /// The partition to read from, or what there is to say instead.
+    fn readable(&self, item: &ReadItem) -> Result<Rc<Partition<D>>, Fetched> {
+        let partition = self.find_partition(item.key).map_err(failed)?;
+        self.check_epoch(item.leader_epoch).map_err(failed)?;
+        if item.last_epoch >= 0
+            && let Some(diverging) = diverges(&partition, item).map_err(failed)?
+        {
+            return Err(Fetched { diverging: Some(diverging), ..found(&partition, Records::default()) });
+        }
         // Above the high watermark and not above the end: written, and not promised to anybody yet.
         let end = partition.log.borrow().end();
         if item.offset < partition.log_start() || item.offset > end {
-            return Err(ErrorCode::OffsetOutOfRange);
+            return Err(failed(ErrorCode::OffsetOutOfRange));
         }
         Ok(partition)
     }
@@ -118,6 +124,17 @@ impl<D: Disk> Shard<D> {
     }
 }
 
+/// Where the client's log and ours part, if they do before the offset that it asks for.
+///
+/// Source: KIP-595; apache/kafka `Partition.readRecords`.
+fn diverges<D: Disk>(partition: &Partition<D>, item: &ReadItem) -> Result<Option<(i32, Offset)>, ErrorCode> {
+    let (epoch, end) = partition.epoch_end(item.last_epoch).ok_or(ErrorCode::OffsetOutOfRange)?;
+    if item.offset < partition.log_start() {
+        return Err(ErrorCode::OffsetOutOfRange);
+    }
+    Ok((epoch < item.last_epoch || end < item.offset).then_some((epoch, end)))
+}
+
 struct Reader {
     items: std::vec::IntoIter<ReadItem>,
     /// Bytes that may still be read.
@@ -141,6 +158,9 @@ async fn read_files<D: Disk>(
     bytes_left: usize,
     first_whole: bool,
 ) -> Fetched {
+    if item.offset < partition.log_start() {
+        return failed(ErrorCode::OffsetOutOfRange); // deleted since it was asked for
+    }
     let bytes_max = item.bytes_max.min(bytes_left);
     for readable in partition.readable_from(item.offset) {
         let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };
@@ -166,6 +186,7 @@ fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
         error: ErrorCode::None,
         high_watermark: partition.high_watermark(),
         log_start_offset: partition.log_start(),
+        diverging: None,
         records,
     }
 }
@@ -173,5 +194,6 @@ fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
 /// An answer without records.
 #[must_use]
 pub fn failed(error: ErrorCode) -> Fetched {
-    Fetched { error, high_watermark: Offset(-1), log_start_offset: Offset(-1), records: Records::default() }
+    let none = Offset(-1);
+    Fetched { error, high_watermark: none, log_start_offset: none, diverging: None, records: Records::default() }
 }

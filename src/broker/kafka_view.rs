@@ -5,9 +5,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use super::epochs::{self, Flush};
 use super::partition::Partition;
 use crate::ids::{Offset, TopicPartition};
-use crate::log::kafka_files::{self, LeaderEpoch};
+use crate::log::kafka_files;
 use crate::log::layout::Layout;
 use crate::log::names::{self, Kind};
 use crate::log::snapshot::{self, SnapshotEntry};
@@ -17,27 +18,10 @@ use crate::runtime::disk::{Access, Create, Disk, DiskFile};
 ///
 /// # Errors
 /// Those of the disk.
-pub(super) async fn write<D: Disk>(
-    disk: &D,
-    folder: &Path,
-    partition: &Partition<D>,
-    end: Offset,
-    leader_epoch: i32,
-) -> io::Result<()> {
+pub(super) async fn write<D: Disk>(disk: &D, folder: &Path, partition: &Partition<D>, end: Offset) -> io::Result<()> {
     let entries = snapshot_entries(partition);
     put(disk, &names::path(folder, end, Kind::Snapshot), snapshot::encode(&entries)).await?;
-    let Some(first) = partition.first_of_epoch.get() else { return Ok(()) };
-    let path = folder.join(kafka_files::LEADER_EPOCHS);
-    let mut epochs = read_epochs(disk, &path).await;
-    epochs.retain(|known| known.epoch < leader_epoch && known.start < first);
-    epochs.push(LeaderEpoch { epoch: leader_epoch, start: first });
-    put(disk, &path, kafka_files::encode_leader_epochs(&epochs).into()).await
-}
-
-async fn read_epochs<D: Disk>(disk: &D, path: &Path) -> Vec<LeaderEpoch> {
-    let Ok(content) = disk.read_file(path).await else { return Vec::new() };
-    let text = String::from_utf8_lossy(&content);
-    kafka_files::parse_leader_epochs(&text).unwrap_or_default()
+    epochs::write(disk, partition, Flush::Later).await
 }
 
 fn snapshot_entries<D: Disk>(partition: &Partition<D>) -> Vec<SnapshotEntry> {

@@ -9,6 +9,7 @@ use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::RecoveryPlan;
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
+use crate::state::groups::messages as groups;
 use crate::wire::admission::Refused;
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
@@ -38,6 +39,8 @@ pub enum Message {
     Stop,
     /// Everything is done: the shard's loop ends.
     Leave,
+    /// A client closes a fetch session of the shard (it came back on another core).
+    EndFetchSession(i32),
     /// The asker does not wait any more.
     Unwatch {
         /// Who asked.
@@ -66,12 +69,23 @@ pub enum Ask {
     Watch(Vec<WatchItem>, Watch),
     /// Look up offsets; answered by [`Answer::Offsets`] in the same order.
     Offsets(Vec<OffsetQuery>),
+    /// Where leader epochs end; answered by [`Answer::EpochEnds`] in the same order.
+    EpochEnds(Vec<EpochQuery>),
+    /// Move log starts, waiting as long for them to be durable; answered by [`Answer::Deleted`] in the same order.
+    DeleteRecords(Vec<Deletion>, Duration),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
     Sizes,
     /// Change the catalog (shard 0 only); answered by [`Answer::Changed`].
     Change(Box<Command>),
     /// A new catalog is durable; answered by [`Answer::Done`] once it is visible on the shard.
     Publish(Arc<Catalog>),
+    /// Consumer groups of one partition of `__consumer_offsets`; answered by [`Answer::Group`].
+    Group {
+        /// Which partition.
+        partition: i32,
+        /// What is asked.
+        command: Box<groups::Command>,
+    },
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
     /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
@@ -94,10 +108,16 @@ pub enum Answer {
     Woken,
     /// One result for each query.
     Offsets(Vec<FoundOffset>),
+    /// One result for each query: the epoch found and its end.
+    EpochEnds(Vec<EpochEnd>),
+    /// One result for each partition whose log start was to be moved.
+    Deleted(Vec<Deleted>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
     /// One result for each item of the command.
     Changed(Result<Vec<ItemResult>, ErrorCode>),
+    /// The answer of a coordinator.
+    Group(Box<groups::Answer>),
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
@@ -162,6 +182,8 @@ pub struct ReadItem {
     pub bytes_max: usize,
     /// Leader epoch the client believes in, -1 for none.
     pub leader_epoch: i32,
+    /// Leader epoch of the last record that the client has, -1 for none.
+    pub last_epoch: i32,
 }
 
 /// Limits of one read over the partitions of one shard.
@@ -182,6 +204,8 @@ pub struct Fetched {
     pub high_watermark: Offset,
     /// Log start, -1 with an error.
     pub log_start_offset: Offset,
+    /// Epoch and end offset behind which the client's log is not ours.
+    pub diverging: Option<(i32, Offset)>,
     /// Whole batches, in order.
     pub records: Records,
 }
@@ -217,6 +241,20 @@ pub struct WatchItem {
     pub seen: Offset,
 }
 
+/// An OffsetForLeaderEpoch query for one partition.
+#[derive(Clone, Copy, Debug)]
+pub struct EpochQuery {
+    /// Which.
+    pub key: PartitionKey,
+    /// The epoch whose end is asked for.
+    pub epoch: i32,
+    /// Leader epoch the client believes in, -1 for none.
+    pub leader_epoch: i32,
+}
+
+/// The epoch that was found and its end; `None` for one that is not known.
+pub type EpochEnd = Result<Option<(i32, Offset)>, ErrorCode>;
+
 /// A ListOffsets query for one partition.
 #[derive(Clone, Copy, Debug)]
 pub struct OffsetQuery {
@@ -239,4 +277,22 @@ pub struct FoundOffset {
     pub timestamp: i64,
     /// Leader epoch of the offset, -1 for none.
     pub leader_epoch: i32,
+}
+
+/// A partition whose records below an offset are to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion {
+    /// Which.
+    pub key: PartitionKey,
+    /// The new log start; -1 is the high watermark.
+    pub before: Offset,
+}
+
+/// The answer to a [`Deletion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Error or none.
+    pub error: ErrorCode,
+    /// The log start as it is now; -1 where Kafka leaves it out.
+    pub low_watermark: Offset,
 }

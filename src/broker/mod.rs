@@ -3,9 +3,12 @@
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
+mod epochs;
 pub mod fetch;
+pub mod groups;
 pub mod kafka_view;
 pub mod lifecycle;
+mod log_start;
 pub mod messages;
 pub mod offsets;
 pub mod partition;

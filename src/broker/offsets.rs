@@ -3,11 +3,12 @@
 use std::io;
 use std::rc::Rc;
 
-use super::messages::{FoundOffset, OffsetQuery};
+use super::messages::{EpochEnd, EpochQuery, FoundOffset, OffsetQuery};
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::ids::{Offset, TopicPartition};
 use crate::log::index::TimestampOffset;
+use crate::log::scan::BatchFacts;
 use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::timestamps;
@@ -40,22 +41,28 @@ impl<D: Disk> Shard<D> {
             MAX_TIMESTAMP => find_newest(&partition).await,
             time => find_by_time(&partition, time).await,
         };
-        self.with_epoch(&partition, found).await.map_err(|error| {
+        found.map(|found| self.with_epoch(&partition, found)).map_err(|error| {
             tracing::error!("{}: the look-up of an offset failed: {error}", partition.name);
             ErrorCode::KafkaStorageError
         })
     }
 
-    /// Adds the epoch of the batch that holds the offset; at the end of the log it is the present one.
-    async fn with_epoch(
-        &self,
-        partition: &Partition<D>,
-        found: io::Result<Option<TimestampOffset>>,
-    ) -> io::Result<FoundOffset> {
-        let Some(TimestampOffset { offset, timestamp }) = found? else { return Ok(not_found(ErrorCode::None)) };
-        let written = if offset < partition.high_watermark() { epoch_at(partition, offset).await? } else { None };
-        let leader_epoch = written.unwrap_or_else(|| self.leader_epoch());
-        Ok(FoundOffset { error: ErrorCode::None, offset, timestamp, leader_epoch })
+    /// Adds the epoch that the offset was written in; at the end of the log it is the present one.
+    fn with_epoch(&self, partition: &Partition<D>, found: Option<TimestampOffset>) -> FoundOffset {
+        let Some(TimestampOffset { offset, timestamp }) = found else { return not_found(ErrorCode::None) };
+        let is_written = offset < partition.high_watermark();
+        let leader_epoch = if is_written { partition.epoch_at(offset).unwrap_or(-1) } else { self.leader_epoch() };
+        FoundOffset { error: ErrorCode::None, offset, timestamp, leader_epoch }
+    }
+
+    /// Says where epochs end, in the order of the queries.
+    pub(super) fn epoch_ends(&self, queries: &[EpochQuery]) -> Vec<EpochEnd> {
+        let end_of = |query: &EpochQuery| {
+            let partition = self.find_partition(query.key)?;
+            self.check_epoch(query.leader_epoch)?;
+            Ok(partition.epoch_end(query.epoch))
+        };
+        queries.iter().map(end_of).collect()
     }
 
     /// Bytes of each partition of this shard.
@@ -65,11 +72,11 @@ impl<D: Disk> Shard<D> {
     }
 }
 
-/// The leader epoch in the header of the first batch at or behind `offset`.
-async fn epoch_at<D: Disk>(partition: &Partition<D>, offset: Offset) -> io::Result<Option<i32>> {
+/// The batch that holds `offset`, or the first one behind it.
+pub(super) async fn batch_at<D: Disk>(partition: &Partition<D>, offset: Offset) -> io::Result<Option<BatchFacts>> {
     for readable in partition.readable_from(offset) {
         if let Some(batch) = readable.segment.locate(offset, readable.upper).await? {
-            return Ok(Some(batch.leader_epoch));
+            return Ok(Some(batch));
         }
     }
     Ok(None)
@@ -86,10 +93,11 @@ async fn find_by_time<D: Disk>(partition: &Partition<D>, time: i64) -> io::Resul
     Ok(None)
 }
 
-/// The first record that has the largest timestamp of the log.
+/// The first record that has the largest timestamp of the log; where no record has one, as in Kafka, the first record.
 async fn find_newest<D: Disk>(partition: &Partition<D>) -> io::Result<Option<TimestampOffset>> {
     let mut newest: Option<TimestampOffset> = None;
-    for readable in partition.readable_from(partition.log_start()) {
+    let log_start = partition.log_start();
+    for readable in partition.readable_from(log_start) {
         let exact = |batch: &[u8]| timestamps::newest(batch).map(pair);
         let found = readable.segment.find_newest(readable.upper, exact).await?;
         newest = match (newest, found) {
@@ -97,7 +105,11 @@ async fn find_newest<D: Disk>(partition: &Partition<D>) -> io::Result<Option<Tim
             (known, found) => found.or(known),
         };
     }
-    Ok(newest)
+    if newest.is_some() {
+        return Ok(newest);
+    }
+    let first = batch_at(partition, log_start).await?;
+    Ok(first.map(|first| TimestampOffset { timestamp: -1, offset: first.base_offset }))
 }
 
 fn pair(found: (Offset, i64)) -> TimestampOffset {

@@ -10,6 +10,7 @@ use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
 use crate::ids::{LogId, Offset, TopicPartition};
+use crate::log::leader_epochs::LeaderEpochs;
 use crate::log::log_files::is_no_space;
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
@@ -52,6 +53,8 @@ pub struct Staged {
     pub stored: Option<StoredBatch>,
     /// Its producer had not written here, as far as is known.
     pub is_new_producer: bool,
+    /// It is the first batch of the partition since the start.
+    pub begins_epoch: bool,
 }
 
 /// One partition.
@@ -70,6 +73,10 @@ pub struct Partition<D: Disk> {
     pub high_watermark: Mark,
     /// First offset that is not in the kernel yet.
     pub written: Mark,
+    /// Smallest offset that a client may read, for those who wait for it to move.
+    pub start_moved: Mark,
+    /// The log start that is on its way into the commit log, or the present one.
+    planned_start: Cell<Offset>,
     tail: RefCell<Tail>,
     durability: Cell<Durability>,
     segment_bytes: Cell<u64>,
@@ -83,8 +90,12 @@ pub struct Partition<D: Disk> {
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
-    /// First offset that was appended since the start, for Kafka's list of leader epochs.
-    pub first_of_epoch: Cell<Option<Offset>>,
+    /// Which leader epoch begins at which offset.
+    pub(super) epochs: RefCell<LeaderEpochs>,
+    /// A batch was appended since the start.
+    is_epoch_begun: Cell<bool>,
+    /// The file of leader epochs is not on disk as it must be.
+    pub(super) has_unsaved_epoch: Cell<bool>,
     /// The next checkpoint seals closed segments that reach above this offset.
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
@@ -102,7 +113,7 @@ impl<D: Disk> Partition<D> {
         log: PartitionLog<D>,
         producers: Producers,
     ) -> Self {
-        let end = log.end();
+        let (start, end) = (log.start(), log.end());
         Self {
             key,
             name,
@@ -111,6 +122,8 @@ impl<D: Disk> Partition<D> {
             producers: RefCell::new(producers),
             high_watermark: Mark::at(unsigned(end)),
             written: Mark::at(unsigned(end)),
+            start_moved: Mark::at(unsigned(start)),
+            planned_start: Cell::new(start),
             tail: RefCell::default(),
             durability: Cell::new(settings.durability),
             segment_bytes: Cell::new(settings.segment_bytes),
@@ -122,7 +135,9 @@ impl<D: Disk> Partition<D> {
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
-            first_of_epoch: Cell::new(None),
+            epochs: RefCell::default(),
+            is_epoch_begun: Cell::new(false),
+            has_unsaved_epoch: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
         }
@@ -153,6 +168,35 @@ impl<D: Disk> Partition<D> {
         self.log.borrow().start()
     }
 
+    /// The log start that a checkpoint must hold: the one that is on its way into the commit log, or the present one.
+    #[must_use]
+    pub fn planned_start(&self) -> Offset {
+        self.planned_start.get()
+    }
+
+    /// A record with this start was given to the commit log.
+    pub fn plan_start(&self, start: Offset) {
+        self.planned_start.set(self.planned_start.get().max(start));
+        self.is_dirty.set(true);
+    }
+
+    /// The record with this start is durable: clients may see it.
+    pub fn show_start(&self, start: Offset) {
+        self.log.borrow_mut().move_start(start);
+        self.start_moved.raise(unsigned(self.log_start()));
+    }
+
+    /// Where all records lie below `start`, a new segment is begun there, so that they can go and its name keeps the end.
+    pub fn roll_behind(&self, start: Offset, now_ms: i64) {
+        if self.is_failed.get() {
+            return;
+        }
+        if let Err(error) = self.log.borrow_mut().roll_behind(start, now_ms) {
+            // The old segment stays until the next roll; the commit log and the checkpoint have the start all the same.
+            tracing::warn!("{}: cannot begin a segment behind the deleted records: {error}", self.name);
+        }
+    }
+
     /// True once a write of this partition failed: it takes nothing new (architecture decision D10).
     #[must_use]
     pub fn is_failed(&self) -> bool {
@@ -170,6 +214,7 @@ impl<D: Disk> Partition<D> {
         self.is_closed.set(true);
         self.written.wake_all();
         self.high_watermark.wake_all();
+        self.start_moved.wake_all();
         self.wake_watchers(waiters);
     }
 
@@ -229,6 +274,7 @@ impl<D: Disk> Partition<D> {
                     log_append_time_ms: original.max_timestamp,
                     stored: None,
                     is_new_producer: false,
+                    begins_epoch: false,
                 });
             }
         }
@@ -269,12 +315,13 @@ impl<D: Disk> Partition<D> {
         let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         let is_new_producer = self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
-        if self.first_of_epoch.get().is_none() {
-            self.first_of_epoch.set(Some(base_offset));
+        let begins_epoch = !self.is_epoch_begun.replace(true);
+        if begins_epoch {
+            self.begin_epoch(context.leader_epoch, base_offset);
         }
         self.is_dirty.set(true);
         let log_append_time_ms = batch.log_append_time_ms;
-        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer })
+        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer, begins_epoch })
     }
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].

@@ -166,6 +166,9 @@ impl<D: Disk> Shard<D> {
             let undurable = Undurable { group, partition: Rc::clone(partition), end: staged.end };
             self.undurable.borrow_mut().push_back(undurable);
             self.unwritten.borrow_mut().push(Rc::clone(partition));
+            if staged.begins_epoch {
+                self.write_epochs_soon(partition);
+            }
             self.keep_in_tail(partition, staged.base_offset, bytes);
         }
         if staged.is_new_producer {

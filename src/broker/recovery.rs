@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
+use super::epochs;
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
@@ -276,7 +277,8 @@ fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
 fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
-    match contents.batches.keys().find(|log_id| **log_id >= catalog.next_log_id()) {
+    let mut found = contents.batches.keys().chain(contents.log_starts.keys());
+    match found.find(|log_id| **log_id >= catalog.next_log_id()) {
         None => Ok(()),
         Some(LogId(log_id)) => Err(format!(
             "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \
@@ -351,8 +353,10 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let (recovered, producers) = loop {
+        let listed = epochs::read(&self.disk, &folder).await;
+        let (recovered, producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
+            let mut listed = listed.clone();
             let given = Given {
                 folder: folder.as_path().into(),
                 rules: LogRules::of(&topic.settings),
@@ -362,17 +366,23 @@ impl<D: Disk> Shard<D> {
             };
             let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+                listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
             for note in &recovered.notes {
                 tracing::warn!("{note}");
             }
             if !recovered.must_repeat {
-                break (recovered, producers);
+                break (recovered, producers, listed);
             }
             known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
+        if plan.is_clean && recovered.has_changed {
+            // Otherwise the whole file system is flushed when all partitions are back.
+            self.disk.sync_fs(self.layout.root()).await?;
+        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();

@@ -1,4 +1,4 @@
-//! Changes of configs: those of IncrementalAlterConfigs and the ones a new topic brings.
+//! Changes of configs: those of IncrementalAlterConfigs and AlterConfigs, and the ones a new topic brings.
 //!
 //! Nothing is changed here: each function returns what the catalog has to keep.
 
@@ -152,23 +152,27 @@ pub fn alter_topic(config: &Config, before: &Overrides, changes: &[Change<'_>]) 
     checked_overrides(config, after)
 }
 
-/// Every change to the broker after these ones too.
+/// Every change to the broker after these ones too; `before` are those that stay.
 ///
 /// # Errors
 /// Kafka's sentences; the broker stays as it is. A setting that corelane does not serve is refused, where Kafka would
 /// keep it for whoever may read it.
-pub fn alter_broker(config: &Config, scope: Scope, changes: &[Change<'_>]) -> Result<Dynamic, Refusal> {
+pub fn alter_broker(
+    config: &Config,
+    before: &Dynamic,
+    scope: Scope,
+    changes: &[Change<'_>],
+) -> Result<Dynamic, Refusal> {
     well_formed(changes)?;
-    let mut dynamic = config.dynamic().clone();
-    let (layer, below) = match scope {
-        Scope::AllBrokers => (&mut dynamic.all, &config.dynamic().broker),
-        Scope::ThisBroker => (&mut dynamic.broker, &config.dynamic().all),
-    };
+    let mut dynamic = before.clone();
     // A list that this layer does not have is appended to as the layer below has it.
     let inherited = |row: &Setting| match scope {
-        Scope::ThisBroker => below.get(row.name).map(String::as_str).or_else(|| config.values().fixed_text(row.name)),
+        Scope::ThisBroker => {
+            before.all.get(row.name).map(String::as_str).or_else(|| config.values().fixed_text(row.name))
+        }
         Scope::AllBrokers => config.values().fixed_text(row.name),
     };
+    let layer = dynamic.layer_mut(scope);
     for change in changes {
         if change.operation == Operation::Delete {
             layer.remove(change.name);
@@ -272,7 +276,7 @@ mod tests {
         operation: Operation,
         value: &str,
     ) -> Result<Dynamic, Refusal> {
-        alter_broker(config, scope, &[change(name, operation, value)])
+        alter_broker(config, config.dynamic(), scope, &[change(name, operation, value)])
     }
 
     fn invalid_config<T>(sentence: &str) -> Result<T, Refusal> {

@@ -7,6 +7,7 @@ mod alter;
 pub mod args;
 mod data_dir;
 mod describe;
+mod groups;
 mod listeners;
 mod names;
 mod origin;
@@ -20,6 +21,7 @@ mod value;
 pub use alter::{Change, Operation, Refusal, Scope, alter_broker, alter_topic, new_topic};
 pub use data_dir::refuse_kafka_log_dir;
 pub use describe::{ConfigEntry, Source, Synonym, describe_all_brokers, describe_broker, describe_topic};
+pub use groups::GroupConfig;
 pub use listeners::Endpoint;
 pub use origin::{Dynamic, Origin, Value};
 pub use properties::{Entry, parse as parse_properties};
@@ -106,6 +108,8 @@ pub struct Config {
     pub request_max_bytes: usize,
     /// `fetch.max.bytes`.
     pub fetch_max_bytes: usize,
+    /// `max.incremental.fetch.session.cache.slots`, of all shards together.
+    pub fetch_session_slots: usize,
     /// `num.partitions`.
     pub num_partitions: i32,
     /// `default.replication.factor`.
@@ -116,6 +120,8 @@ pub struct Config {
     pub delete_topics: bool,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval_ms: u64,
+    /// Consumer groups and `__consumer_offsets`.
+    pub groups: GroupConfig,
     /// What topics have that set nothing themselves.
     pub topic_defaults: TopicSettings,
     values: Values,
@@ -198,11 +204,13 @@ impl Config {
             connections_max_idle_ms: wait("connections.max.idle.ms"),
             request_max_bytes: values.size("socket.request.max.bytes"),
             fetch_max_bytes: values.size("fetch.max.bytes"),
+            fetch_session_slots: values.size("max.incremental.fetch.session.cache.slots"),
             num_partitions: values.int("num.partitions"),
             default_replication_factor: values.int("default.replication.factor"),
             auto_create_topics: values.flag("auto.create.topics.enable"),
             delete_topics: values.flag("delete.topic.enable"),
             retention_check_interval_ms: wait("log.retention.check.interval.ms"),
+            groups: GroupConfig::of(&values),
             topic_defaults: topic::resolve_on(&values, &Overrides::new())?,
             values,
         })

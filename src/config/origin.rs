@@ -1,6 +1,7 @@
 //! Where a value came from, and the values themselves by layer: default, file, environment, command line, and on top
 //! of these what was changed while the broker runs.
 
+use super::alter::Scope;
 use super::table::{Setting, family, setting};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,6 +78,16 @@ pub struct Dynamic {
     pub all: BTreeMap<String, String>,
     /// For this broker; wins.
     pub broker: BTreeMap<String, String>,
+}
+
+impl Dynamic {
+    /// What is set for `scope` itself.
+    pub fn layer_mut(&mut self, scope: Scope) -> &mut BTreeMap<String, String> {
+        match scope {
+            Scope::AllBrokers => &mut self.all,
+            Scope::ThisBroker => &mut self.broker,
+        }
+    }
 }
 
 /// Every value that somebody set, by setting; what is missing has its default.

@@ -81,7 +81,7 @@ const TIERED: &str = "corelane keeps all data on its own disk";
 const LEVELS: &str = "corelane stores batches as the producer compressed them";
 const FOREVER: &str = "9223372036854775807";
 
-use Kind::{Boolean, Double, Int, List, Long, Text};
+use Kind::{Boolean, Double, Int, List, Long, Short, Text};
 
 /// Every served setting, sorted by name.
 pub const SETTINGS: &[Setting] = &[
@@ -183,7 +183,7 @@ pub const SETTINGS: &[Setting] = &[
         "corelane.memory.budget.bytes",
         Long,
         Some("67108864"),
-        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered.",
+        "Memory that requests in progress may take, per shard; beyond it connections are not read until some are answered. Fetched records on their way to clients may take as much again; beyond that fetches are answered with less.",
     )
     .at_least(1 << 20),
     Setting::new(
@@ -229,6 +229,10 @@ pub const SETTINGS: &[Setting] = &[
         "Most bytes in the answer to one fetch; the first batch is sent whole even if it is larger.",
     )
     .at_least(1024),
+    Setting::new("group.initial.rebalance.delay.ms", Int, Some("3000"), "How long the first round of an empty group waits for more members; each that comes prolongs it by as much, up to the longest rebalance time-out of them."),
+    Setting::new("group.max.session.timeout.ms", Int, Some("1800000"), "Longest session time-out that a member may ask for."),
+    Setting::new("group.max.size", Int, Some("2147483647"), "Most members of one group.").at_least(1),
+    Setting::new("group.min.session.timeout.ms", Int, Some("6000"), "Shortest session time-out that a member may ask for."),
     Setting::new(
         "listener.security.protocol.map",
         Text,
@@ -383,6 +387,13 @@ pub const SETTINGS: &[Setting] = &[
     Setting::new("max.decompressed.message.bytes", Int, Some("2147483639"), "Kafka's limit on the unpacked size of one record.")
         .only("2147483639", "corelane limits the unpacked size of whole batches: corelane.unpacked.batch.max.bytes")
         .dynamic(),
+    Setting::new(
+        "max.incremental.fetch.session.cache.slots",
+        Int,
+        Some("1000"),
+        "Most fetch sessions, over all cores; a client for which there is none asks for everything in each fetch.",
+    )
+    .at_least(0),
     Setting::new("message.max.bytes", Int, Some("1048588"), "Largest record batch that is accepted, as it is sent (compressed).")
         .at_least(0)
         .dynamic(),
@@ -391,6 +402,24 @@ pub const SETTINGS: &[Setting] = &[
         .dynamic(),
     Setting::new("node.id", Int, Some("1"), "Number of this broker.").at_least(0),
     Setting::new("num.partitions", Int, Some("1"), "Number of partitions of topics that are created without one.").at_least(1),
+    Setting::new("offset.metadata.max.bytes", Int, Some("4096"), "Longest text that a client may keep beside a committed offset.")
+        .at_least(0),
+    Setting::new("offsets.commit.timeout.ms", Int, Some("5000"), "How long a commit of offsets waits for the disk before it is answered with COORDINATOR_NOT_AVAILABLE, which clients try again.")
+        .at_least(1),
+    Setting::new("offsets.load.buffer.size", Int, Some("5242880"), "Bytes of `__consumer_offsets` that are read at a time at the start.")
+        .at_least(1),
+    Setting::new("offsets.retention.check.interval.ms", Long, Some("600000"), "How often committed offsets are looked for that nobody wants any more.")
+        .at_least(1),
+    Setting::new("offsets.retention.minutes", Int, Some("10080"), "How long the offsets of a group without members are kept, in minutes.")
+        .at_least(1),
+    Setting::new("offsets.topic.compression.codec", Int, Some("0"), "How the broker's own batches in `__consumer_offsets` are compressed: 0 not at all, 1 gzip, 2 snappy, 3 lz4, 4 zstd.")
+        .allow(Allowed::Between(0, 4)),
+    Setting::new("offsets.topic.num.partitions", Int, Some("50"), "Partitions of `__consumer_offsets` when it is made; later changes do not count.")
+        .at_least(1),
+    Setting::new("offsets.topic.replication.factor", Short, Some("1"), "Replicas of `__consumer_offsets`, of which this one broker always keeps one: any number is accepted, so that the file of a larger cluster is, too.")
+        .at_least(1),
+    Setting::new("offsets.topic.segment.bytes", Int, Some("104857600"), "Segment size of `__consumer_offsets` when it is made.")
+        .at_least(1 << 20),
     Setting::new("producer.id.expiration.check.interval.ms", Int, Some("600000"), "How often idle producers are looked for.")
         .at_least(1)
         .internal(),

@@ -11,6 +11,8 @@ pub enum Kind {
     Boolean,
     /// Text.
     Text,
+    /// Whole number of 16 bits.
+    Short,
     /// Whole number of 32 bits.
     Int,
     /// Whole number of 64 bits.
@@ -31,6 +33,7 @@ impl Kind {
             Self::Boolean => 1,
             Self::Text => 2,
             Self::Int => 3,
+            Self::Short => 4,
             Self::Long => 5,
             Self::Double => 6,
             Self::List => 7,
@@ -42,6 +45,7 @@ impl Kind {
         match self {
             Self::Boolean => "BOOLEAN",
             Self::Text => "STRING",
+            Self::Short => "SHORT",
             Self::Int => "INT",
             Self::Long => "LONG",
             Self::Double => "DOUBLE",
@@ -92,6 +96,7 @@ impl Domain {
         let value = value.trim();
         let canonical = match self.kind {
             Kind::Boolean => boolean(value)?.to_string(),
+            Kind::Short => self.number(value, value.parse::<i16>().ok().map(i64::from))?,
             Kind::Int => self.number(value, value.parse::<i32>().ok().map(i64::from))?,
             Kind::Long => self.number(value, value.parse::<i64>().ok())?,
             Kind::Double => self.decimal(value)?,
@@ -154,13 +159,16 @@ impl Domain {
 
     /// Smallest and largest number allowed, the type's own limits included.
     fn bounds(&self) -> (i64, i64) {
-        let most = if self.kind == Kind::Int { i64::from(i32::MAX) } else { i64::MAX };
+        let most = match self.kind {
+            Kind::Short => i64::from(i16::MAX),
+            Kind::Int => i64::from(i32::MAX),
+            _ => i64::MAX,
+        };
         match self.allowed {
             Allowed::AtLeast(least) => (least, most),
             Allowed::Between(least, most) => (least, most),
-            Allowed::Any | Allowed::OneOf(_) => {
-                (if self.kind == Kind::Int { i64::from(i32::MIN) } else { i64::MIN }, most)
-            }
+            // One below the negative of the largest, in two's complement.
+            Allowed::Any | Allowed::OneOf(_) => (-most - 1, most),
         }
     }
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::log_file::{Fault, FileHeader, GroupHeader, HEADER_BYTES, Records, crc32c};
+use super::crc::crc32c;
+use super::log_file::{Fault, FileHeader, GroupHeader, HEADER_BYTES, Records};
 use super::log_files::{named, unknown_version};
 use crate::runtime::aligned::BLOCK;
 use crate::runtime::disk::DiskFile;

@@ -17,11 +17,6 @@ use super::crc::crc32c;
 use super::scan::BatchFacts;
 use crate::ids::Offset;
 
-/// Bytes of one `.index` entry.
-pub const OFFSET_ENTRY_BYTES: usize = 8;
-/// Bytes of one `.timeindex` entry.
-pub const TIME_ENTRY_BYTES: usize = 12;
-
 /// What the configuration says about indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexRules {
@@ -68,58 +63,115 @@ pub struct Unwritten {
     pub entries: usize,
 }
 
+/// What the two files differ in.
+pub trait Entry: Copy {
+    /// Bytes of one entry.
+    const BYTES: usize;
+
+    /// Reads the bytes of one entry.
+    fn read(bytes: &[u8]) -> Self;
+
+    /// Writes them.
+    fn write(self, out: &mut BytesMut);
+
+    /// True for what may stand first in a file.
+    fn may_be_first(self) -> bool;
+
+    /// True for what may stand behind `before`.
+    fn ascends_from(self, before: Self) -> bool;
+}
+
+/// Relative offset of a batch's last record, and where the batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OffsetEntry {
+pub struct OffsetEntry {
     relative: u32,
     position: u32,
 }
 
-/// Offset → position of one segment.
+impl Entry for OffsetEntry {
+    const BYTES: usize = 8;
+
+    fn read(mut bytes: &[u8]) -> Self {
+        Self { relative: bytes.get_u32(), position: bytes.get_u32() }
+    }
+
+    fn write(self, out: &mut BytesMut) {
+        out.put_u32(self.relative);
+        out.put_u32(self.position);
+    }
+
+    /// It stands before a batch that is not the first, hence above position 0.
+    fn may_be_first(self) -> bool {
+        self.position > 0
+    }
+
+    fn ascends_from(self, before: Self) -> bool {
+        before.relative < self.relative && before.position < self.position
+    }
+}
+
+/// Largest timestamp so far, and the relative offset of the last record of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeEntry {
+    timestamp: i64,
+    relative: u32,
+}
+
+impl Entry for TimeEntry {
+    const BYTES: usize = 12;
+
+    fn read(mut bytes: &[u8]) -> Self {
+        Self { timestamp: bytes.get_i64(), relative: bytes.get_u32() }
+    }
+
+    fn write(self, out: &mut BytesMut) {
+        out.put_i64(self.timestamp);
+        out.put_u32(self.relative);
+    }
+
+    fn may_be_first(self) -> bool {
+        self.timestamp >= 0
+    }
+
+    fn ascends_from(self, before: Self) -> bool {
+        before.timestamp < self.timestamp && before.relative < self.relative
+    }
+}
+
+/// The ascending entries of one index file, and how many of them the file holds.
 #[derive(Clone, Debug)]
-pub struct OffsetIndex {
+pub struct Index<E> {
     base: Offset,
-    entries: Vec<OffsetEntry>,
+    entries: Vec<E>,
     written: usize,
 }
 
-impl OffsetIndex {
+/// Offset → position of one segment.
+pub type OffsetIndex = Index<OffsetEntry>;
+
+/// Timestamp → offset of one segment.
+pub type TimeIndex = Index<TimeEntry>;
+
+impl<E: Entry> Index<E> {
     /// An index without entries.
     #[must_use]
     pub fn new(base: Offset) -> Self {
         Self { base, entries: Vec::new(), written: 0 }
     }
 
-    /// Reads an `.index` file; entries outside a segment of `log_bytes` bytes that ends before `end` are dropped.
-    ///
-    /// # Errors
-    /// Whatever cannot be the index of any segment; rebuild it then.
-    pub fn load(base: Offset, file: &[u8], log_bytes: u64, end: Offset) -> Result<Self, IndexDamage> {
-        if !file.len().is_multiple_of(OFFSET_ENTRY_BYTES) {
+    /// Reads a file; entries from the first one on that is not `inside` the segment are dropped.
+    fn read(base: Offset, file: &[u8], inside: impl Fn(&E) -> bool) -> Result<Self, IndexDamage> {
+        if !file.len().is_multiple_of(E::BYTES) {
             return Err(IndexDamage::Size);
         }
-        let mut entries = Vec::with_capacity(file.len() / OFFSET_ENTRY_BYTES);
-        for mut bytes in file.chunks_exact(OFFSET_ENTRY_BYTES) {
-            entries.push(OffsetEntry { relative: bytes.get_u32(), position: bytes.get_u32() });
-        }
-        // The first entry stands before a batch that is not the first, hence above position 0.
-        let first_ascends = entries.first().is_none_or(|first| first.position > 0);
-        let rest_ascends =
-            entries.windows(2).all(|two| two[0].relative < two[1].relative && two[0].position < two[1].position);
-        if !first_ascends || !rest_ascends {
+        let mut entries: Vec<E> = file.chunks_exact(E::BYTES).map(E::read).collect();
+        let begins_well = entries.first().is_none_or(|first| first.may_be_first());
+        if !begins_well || !entries.windows(2).all(|two| two[1].ascends_from(two[0])) {
             return Err(IndexDamage::Order);
         }
-        let inside =
-            |entry: &OffsetEntry| u64::from(entry.position) < log_bytes && base.plus(i64::from(entry.relative)) < end;
         entries.truncate(entries.partition_point(inside));
         let written = entries.len();
         Ok(Self { base, entries, written })
-    }
-
-    /// Where to begin to look for `offset`: a batch that does not begin behind it.
-    #[must_use]
-    pub fn lookup(&self, offset: Offset) -> u64 {
-        let found = self.entries.partition_point(|entry| self.base.plus(i64::from(entry.relative)) <= offset);
-        found.checked_sub(1).map_or(0, |at| u64::from(self.entries[at].position))
     }
 
     /// Number of entries.
@@ -137,17 +189,14 @@ impl OffsetIndex {
     /// The entries that the file lacks.
     #[must_use]
     pub fn unwritten(&self) -> Unwritten {
-        let position = (self.written * OFFSET_ENTRY_BYTES) as u64;
+        let position = (self.written * E::BYTES) as u64;
         Unwritten { position, bytes: self.encode_from(self.written), entries: self.entries.len() }
     }
 
     fn encode_from(&self, first: usize) -> Bytes {
         let entries = &self.entries[first..];
-        let mut bytes = BytesMut::with_capacity(entries.len() * OFFSET_ENTRY_BYTES);
-        for entry in entries {
-            bytes.put_u32(entry.relative);
-            bytes.put_u32(entry.position);
-        }
+        let mut bytes = BytesMut::with_capacity(entries.len() * E::BYTES);
+        entries.iter().for_each(|entry| entry.write(&mut bytes));
         bytes.freeze()
     }
 
@@ -156,62 +205,55 @@ impl OffsetIndex {
         self.written = self.written.max(entries.min(self.entries.len()));
     }
 
+    fn is_written(&self) -> bool {
+        self.written == self.entries.len()
+    }
+
+    /// True when the file may take no further entry, with `kept` places left free.
+    fn is_full(&self, bytes_max: u32, kept: usize) -> bool {
+        self.entries.len() + kept >= bytes_max as usize / E::BYTES
+    }
+
+    /// Drops everything from the first entry on that is not `inside`.
+    fn keep(&mut self, inside: impl Fn(&E) -> bool) {
+        self.entries.truncate(self.entries.partition_point(inside));
+        self.written = self.written.min(self.entries.len());
+    }
+}
+
+impl OffsetIndex {
+    /// Reads an `.index` file; entries outside a segment of `log_bytes` bytes that ends before `end` are dropped.
+    ///
+    /// # Errors
+    /// Whatever cannot be the index of any segment; rebuild it then.
+    pub fn load(base: Offset, file: &[u8], log_bytes: u64, end: Offset) -> Result<Self, IndexDamage> {
+        Self::read(base, file, |entry| {
+            u64::from(entry.position) < log_bytes && base.plus(i64::from(entry.relative)) < end
+        })
+    }
+
+    /// Where to begin to look for `offset`: a batch that does not begin behind it.
+    #[must_use]
+    pub fn lookup(&self, offset: Offset) -> u64 {
+        let found = self.entries.partition_point(|entry| self.base.plus(i64::from(entry.relative)) <= offset);
+        found.checked_sub(1).map_or(0, |at| u64::from(self.entries[at].position))
+    }
+
     fn push(&mut self, offset: Offset, position: u64) {
         let (Some(relative), Ok(position)) = (relative(self.base, offset), u32::try_from(position)) else { return };
         if self.entries.last().is_none_or(|last| last.relative < relative) {
             self.entries.push(OffsetEntry { relative, position });
         }
     }
-
-    fn truncate(&mut self, position: u64) {
-        let kept = self.entries.partition_point(|entry| u64::from(entry.position) < position);
-        self.entries.truncate(kept);
-        self.written = self.written.min(kept);
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TimeEntry {
-    timestamp: i64,
-    relative: u32,
-}
-
-/// Timestamp → offset of one segment.
-#[derive(Clone, Debug)]
-pub struct TimeIndex {
-    base: Offset,
-    entries: Vec<TimeEntry>,
-    written: usize,
 }
 
 impl TimeIndex {
-    /// An index without entries.
-    #[must_use]
-    pub fn new(base: Offset) -> Self {
-        Self { base, entries: Vec::new(), written: 0 }
-    }
-
     /// Reads a `.timeindex` file; entries outside a segment that ends before `end` are dropped.
     ///
     /// # Errors
     /// Whatever cannot be the time index of any segment; rebuild it then.
     pub fn load(base: Offset, file: &[u8], end: Offset) -> Result<Self, IndexDamage> {
-        if !file.len().is_multiple_of(TIME_ENTRY_BYTES) {
-            return Err(IndexDamage::Size);
-        }
-        let mut entries = Vec::with_capacity(file.len() / TIME_ENTRY_BYTES);
-        for mut bytes in file.chunks_exact(TIME_ENTRY_BYTES) {
-            entries.push(TimeEntry { timestamp: bytes.get_i64(), relative: bytes.get_u32() });
-        }
-        let first_ascends = entries.first().is_none_or(|first| first.timestamp >= 0);
-        let rest_ascends =
-            entries.windows(2).all(|two| two[0].timestamp < two[1].timestamp && two[0].relative < two[1].relative);
-        if !first_ascends || !rest_ascends {
-            return Err(IndexDamage::Order);
-        }
-        entries.truncate(entries.partition_point(|entry| base.plus(i64::from(entry.relative)) < end));
-        let written = entries.len();
-        Ok(Self { base, entries, written })
+        Self::read(base, file, |entry| base.plus(i64::from(entry.relative)) < end)
     }
 
     /// The entry with the largest timestamp that is not above `timestamp`; `None` when all are above.
@@ -227,40 +269,6 @@ impl TimeIndex {
         self.entries.len().checked_sub(1).map(|at| self.entry(at))
     }
 
-    /// Number of entries.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True without entries.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The entries that the file lacks.
-    #[must_use]
-    pub fn unwritten(&self) -> Unwritten {
-        let position = (self.written * TIME_ENTRY_BYTES) as u64;
-        Unwritten { position, bytes: self.encode_from(self.written), entries: self.entries.len() }
-    }
-
-    fn encode_from(&self, first: usize) -> Bytes {
-        let entries = &self.entries[first..];
-        let mut bytes = BytesMut::with_capacity(entries.len() * TIME_ENTRY_BYTES);
-        for entry in entries {
-            bytes.put_i64(entry.timestamp);
-            bytes.put_u32(entry.relative);
-        }
-        bytes.freeze()
-    }
-
-    /// The file holds the first `entries` entries.
-    pub fn mark_written(&mut self, entries: usize) {
-        self.written = self.written.max(entries.min(self.entries.len()));
-    }
-
     fn entry(&self, at: usize) -> TimestampOffset {
         let entry = self.entries[at];
         TimestampOffset { timestamp: entry.timestamp, offset: self.base.plus(i64::from(entry.relative)) }
@@ -272,12 +280,6 @@ impl TimeIndex {
         if self.entries.last().map_or(-1, |last| last.timestamp) < newest.timestamp {
             self.entries.push(TimeEntry { timestamp: newest.timestamp, relative });
         }
-    }
-
-    fn truncate(&mut self, end: Offset) {
-        let kept = self.entries.partition_point(|entry| self.base.plus(i64::from(entry.relative)) < end);
-        self.entries.truncate(kept);
-        self.written = self.written.min(kept);
     }
 }
 
@@ -353,8 +355,8 @@ impl Indexes {
     /// True when one of the two files may take no further entry; one place is kept for the last timestamp.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let most = |entry_bytes: usize| self.rules.index_bytes_max as usize / entry_bytes;
-        self.offsets.len() >= most(OFFSET_ENTRY_BYTES) || self.times.len() + 1 >= most(TIME_ENTRY_BYTES)
+        let bytes_max = self.rules.index_bytes_max;
+        self.offsets.is_full(bytes_max, 0) || self.times.is_full(bytes_max, 1)
     }
 
     /// Where to begin to look for the first record with at least `timestamp`, at or behind `from`.
@@ -374,8 +376,9 @@ impl Indexes {
 
     /// Drops what belongs to bytes from `position` on, where the log now ends at `end`.
     pub fn truncate(&mut self, position: u64, end: Offset) {
-        self.offsets.truncate(position);
-        self.times.truncate(end);
+        let base = self.base;
+        self.offsets.keep(|entry| u64::from(entry.position) < position);
+        self.times.keep(|entry| base.plus(i64::from(entry.relative)) < end);
         self.newest = self.times.last().unwrap_or(TimestampOffset { timestamp: -1, offset: self.base });
         self.bytes_since_entry = 0;
     }
@@ -383,7 +386,7 @@ impl Indexes {
     /// True when the files hold every entry.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        self.offsets.written == self.offsets.len() && self.times.written == self.times.len()
+        self.offsets.is_written() && self.times.is_written()
     }
 
     /// CRC-32C of the whole `.index` and `.timeindex`.

@@ -29,6 +29,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
+use super::crc::crc32c;
 use crate::ids::{LogId, Offset};
 use crate::runtime::aligned::AlignedBuf;
 use crate::wire::stored::StoredBatch;
@@ -58,12 +59,6 @@ pub enum Fault {
     Damaged,
     /// Intact, but written by a program that knows more than this one.
     UnknownVersion(u16),
-}
-
-/// CRC-32C.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
 }
 
 /// What kind of record it is; the numbers are on disk.

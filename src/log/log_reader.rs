@@ -10,8 +10,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
+use super::crc::crc32c;
 use super::group_scan::{FoundGroup, GroupScan, Step, Window};
-use super::log_file::{FoundRecord, RecordKind, Records, crc32c};
+use super::log_file::{FoundRecord, RecordKind, Records};
 use super::log_files::{FoundLog, list_log_files, named};
 use crate::ids::{LogId, Offset};
 use crate::runtime::disk::{Access, Create, Disk};

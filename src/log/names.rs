@@ -65,6 +65,12 @@ pub fn parse(name: &str) -> Option<(Offset, Kind)> {
     Some((Offset(digits.parse().ok()?), kind))
 }
 
+/// The base offset in the name of a file that waits to be unlinked.
+#[must_use]
+pub fn parse_deleted(name: &str) -> Option<Offset> {
+    parse(name.strip_suffix(DELETED)?).map(|(base, _)| base)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

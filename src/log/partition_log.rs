@@ -78,6 +78,15 @@ struct Visible {
     position: u64,
 }
 
+/// Folders whose entries are not durable yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedNames {
+    /// That of the partition.
+    pub folder: bool,
+    /// The one it is in: the partition's may have been made with its first segment.
+    pub parent: bool,
+}
+
 /// One segment and how much of it a reader may see.
 pub struct Readable<D: Disk> {
     /// The segment.
@@ -103,6 +112,8 @@ pub struct PartitionLog<D: Disk> {
     end: Offset,
     /// Names in the folder that are not durable yet.
     folder_changed: bool,
+    /// The folder itself may have been made with its first segment.
+    folder_made: bool,
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -137,6 +148,7 @@ impl<D: Disk> PartitionLog<D> {
             start,
             end,
             folder_changed: false,
+            folder_made: false,
         }
     }
 
@@ -207,8 +219,13 @@ impl<D: Disk> PartitionLog<D> {
         if fits {
             return Ok(());
         }
+        self.begin_segment(base, now_ms)
+    }
+
+    fn begin_segment(&mut self, base: Offset, now_ms: i64) -> io::Result<()> {
         if self.segments.is_empty() {
             self.disk.create_dir_all(&self.folder)?;
+            self.folder_made = true;
         }
         let segment = Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);
@@ -250,6 +267,40 @@ impl<D: Disk> PartitionLog<D> {
     /// Offsets below `end` are not given out any more: what had them was deleted or lost (storage rule S7).
     pub fn skip_to(&mut self, end: Offset) {
         self.end = self.end.max(end);
+    }
+
+    /// Begins a segment at the end if all records lie below `start` and the active segment has any.
+    ///
+    /// # Errors
+    /// Those of making a file; nothing has changed then.
+    pub fn roll_behind(&mut self, start: Offset, now_ms: i64) -> io::Result<()> {
+        let has_records = self.active().is_some_and(|active| active.bytes() > 0);
+        if start < self.end || !has_records { Ok(()) } else { self.begin_segment(self.end, now_ms) }
+    }
+
+    /// Clients may not read below `start` any more; it never moves back.
+    pub fn move_start(&mut self, start: Offset) {
+        assert!(start <= self.end, "{}: log start {start} above the end {}", self.folder.display(), self.end);
+        self.start = self.start.max(start);
+    }
+
+    /// True when the first segment holds nothing that a client may read, and is not the active one.
+    #[must_use]
+    pub fn has_segment_below_start(&self) -> bool {
+        self.segments.get(1).is_some_and(|next| next.base() <= self.start)
+    }
+
+    /// Renames the files of the first segment for removal if it lies wholly below the log start; gives its base offset.
+    ///
+    /// # Errors
+    /// Those of the renames; the segment stays in the list then.
+    pub fn retire_first(&mut self) -> io::Result<Option<Offset>> {
+        if !self.has_segment_below_start() {
+            return Ok(None);
+        }
+        self.segments[0].mark_deleted()?;
+        self.folder_changed = true;
+        Ok(Some(self.segments.remove(0).base()))
     }
 
     /// Hands staged batches to the kernel, in order, inline; about `bytes_max` of them. Returns the new written end.
@@ -311,13 +362,15 @@ impl<D: Disk> PartitionLog<D> {
         })
     }
 
-    /// The folder could not be synced: it must be tried again.
-    pub fn mark_folder_changed(&mut self) {
-        self.folder_changed = true;
+    /// What must be synced because of names that were made or changed, told once.
+    pub fn take_changed_names(&mut self) -> ChangedNames {
+        let (folder, parent) = (std::mem::take(&mut self.folder_changed), std::mem::take(&mut self.folder_made));
+        ChangedNames { folder, parent }
     }
 
-    /// True once after files of the folder were made or renamed: the folder must be synced.
-    pub fn take_folder_changed(&mut self) -> bool {
-        std::mem::take(&mut self.folder_changed)
+    /// Names could not be synced: it must be tried again.
+    pub fn mark_changed_names(&mut self, changed: ChangedNames) {
+        self.folder_changed |= changed.folder;
+        self.folder_made |= changed.parent;
     }
 }

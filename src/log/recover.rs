@@ -51,6 +51,8 @@ pub struct Recovered<D: Disk> {
     pub has_lost: bool,
     /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
     pub must_repeat: bool,
+    /// The files were not as a checkpoint says: what was cut and written is not durable yet.
+    pub has_changed: bool,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -84,6 +86,7 @@ struct Recovery<'a, D: Disk, F> {
     notes: Vec<String>,
     has_lost: bool,
     must_repeat: bool,
+    has_changed: bool,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -111,6 +114,7 @@ pub async fn recover<D: Disk>(
         notes: Vec::new(),
         has_lost: false,
         must_repeat: false,
+        has_changed: false,
     };
     recovery.find_segments(reader).await?;
     recovery.replay(reader).await
@@ -121,7 +125,7 @@ type Files = Vec<(Offset, u64)>;
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
     async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> io::Result<()> {
-        let mut files = self.list_files()?;
+        let mut files = self.list_files().await?;
         self.find_point(&files);
         while self.first_is_deleted(&files) {
             let (base, _) = files.remove(0);
@@ -131,14 +135,19 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         if self.is_as_checkpointed(&files) {
             return self.adopt_as_checkpointed(&files).await;
         }
+        self.has_changed = true;
         self.walk_files(&files, reader).await
     }
 
-    fn list_files(&self) -> io::Result<Files> {
+    /// The segments; what an earlier life has renamed for removal is unlinked.
+    async fn list_files(&self) -> io::Result<Files> {
         let entries = match self.disk.list(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
+        for retired in entries.iter().filter(|entry| names::parse_deleted(&entry.name).is_some()) {
+            self.disk.remove_file(&self.given.folder.join(&retired.name)).await?;
+        }
         let is_log = |entry: &crate::runtime::disk::Entry| match names::parse(&entry.name) {
             Some((base, Kind::Log)) => Some((base, entry.bytes)),
             _ => None,
@@ -339,7 +348,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     }
 
     async fn remove_segment(&mut self, base: Offset) -> io::Result<()> {
-        for kind in Kind::ALL {
+        // `.log` is the last: as long as it is there, the next start finds the others too.
+        for kind in Kind::ALL.into_iter().rev() {
             self.disk.remove_file(&names::path(&self.given.folder, base, kind)).await?;
         }
         Ok(())
@@ -381,7 +391,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.end_behind_gap(&mut log);
         let end = log.end();
         log.make_visible(end);
-        Ok(Recovered { log, notes: self.notes, has_lost: self.has_lost, must_repeat: self.must_repeat })
+        let (notes, has_lost) = (self.notes, self.has_lost);
+        Ok(Recovered { log, notes, has_lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
     }
 
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.
@@ -463,20 +474,31 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             return Ok(());
         }
         let (facts, bytes) = self.read(one, reader).await?;
+        if facts.next_offset() <= self.start && log.active().is_none() {
+            // Deleted, and its segment is gone already; its producer is remembered all the same.
+            self.tell(&facts, one);
+            log.skip_to(facts.next_offset());
+            return Ok(());
+        }
         self.lose(log.end().max(self.start), facts.base_offset);
         let incoming =
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
-        if facts.base_offset >= self.point.offset {
-            (self.on_batch)(&facts, Some(one.committed_ms));
-        }
+        self.tell(&facts, one);
         if log.unwritten_bytes() >= REPLAY_WRITE_BYTES {
             log.write_some(usize::MAX)?;
             let end = log.end();
             log.make_visible(end);
         }
         Ok(())
+    }
+
+    /// What lies below the recovery point is in the checkpoint already.
+    fn tell(&mut self, facts: &BatchFacts, one: &Located) {
+        if facts.base_offset >= self.point.offset {
+            (self.on_batch)(facts, Some(one.committed_ms));
+        }
     }
 
     async fn read(&self, one: &Located, reader: &mut RecordReader<D>) -> io::Result<(BatchFacts, Bytes)> {

@@ -296,26 +296,16 @@ impl<D: Disk> Segment<D> {
     /// Gives every file of the segment the ending `.deleted`; readers that hold the handle go on.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Those of the disk; it may be called again.
     pub fn mark_deleted(&self) -> io::Result<()> {
         self.log_file()?;
-        for kind in Kind::ALL {
+        // `.log` is the last: as long as it is there, a start knows whose the others are.
+        for kind in Kind::ALL.into_iter().rev() {
             let path = self.path(kind);
             match self.disk.rename(&path, &deleted(&path)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-        }
-        Ok(())
-    }
-
-    /// Unlinks what [`Self::mark_deleted`] has renamed.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub async fn remove_deleted(&self) -> io::Result<()> {
-        for kind in Kind::ALL {
-            self.disk.remove_file(&deleted(&self.path(kind))).await?;
         }
         Ok(())
     }
@@ -359,6 +349,17 @@ impl<D: Disk> Segment<D> {
             *covered += part.len() as u64;
         }
     }
+}
+
+/// Unlinks what [`Segment::mark_deleted`] has renamed.
+///
+/// # Errors
+/// Those of the disk.
+pub async fn remove_deleted<D: Disk>(disk: &D, folder: &Path, base: Offset) -> io::Result<()> {
+    for kind in Kind::ALL {
+        disk.remove_file(&deleted(&names::path(folder, base, kind))).await?;
+    }
+    Ok(())
 }
 
 fn deleted(path: &Path) -> PathBuf {

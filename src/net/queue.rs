@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Begun, Charge, Outcome};
 use crate::broker::shard::LocalFuture;
+use crate::runtime::budget::Units;
 
 /// Answers that go out together, in bytes; a larger one goes alone.
 const TOGETHER_BYTES: usize = 64 * 1024;
@@ -24,6 +25,7 @@ pub(super) struct Ready {
     pub(super) requests: usize,
     pub(super) close: Option<String>,
     charges: Vec<Charge>,
+    units: Vec<Units>,
     bytes: usize,
 }
 
@@ -80,15 +82,19 @@ fn ended(place: Place, context: &mut Context<'_>) -> Result<Outcome, Place> {
 impl Ready {
     fn add(&mut self, outcome: Outcome, charge: Charge) {
         self.requests += 1;
-        match outcome {
-            Outcome::Answer(answer) => {
-                self.bytes += answer.len();
-                self.answers.push(answer);
-                self.charges.push(charge);
+        let (answer, units) = match outcome {
+            Outcome::Answer(answer) => (answer, None),
+            Outcome::Charged(answer, units) => (answer, Some(units)),
+            Outcome::Nothing => return,
+            Outcome::Close(line) => {
+                self.close = Some(line);
+                return;
             }
-            Outcome::Nothing => {}
-            Outcome::Close(line) => self.close = Some(line),
-        }
+        };
+        self.bytes += answer.len();
+        self.answers.push(answer);
+        self.charges.push(charge);
+        self.units.extend(units);
     }
 
     /// The answers in as few pieces as is cheap: small ones are copied together, so that they leave in one write.
@@ -175,6 +181,17 @@ mod tests {
         assert_eq!(pieces, [Bytes::from_static(b"ab"), large.clone()]);
         assert_eq!(pieces[1].as_ptr(), large.as_ptr());
         assert_eq!(poll(&queue), Some(vec![Bytes::from_static(b"c")]));
+    }
+
+    #[test]
+    fn the_memory_of_an_answer_is_held_until_it_is_written() {
+        let (queue, budget) = (Queue::default(), Budget::new(10));
+        let outcome = Outcome::Charged(Bytes::from_static(b"a"), budget.take_some(5));
+        queue.push(Begun::Now(outcome), charge(&budget));
+        let Poll::Ready(mut ready) = queue.poll_ready(&mut Context::from_waker(Waker::noop())) else { panic!() };
+        assert_eq!((ready.pieces(), budget.free()), (vec![Bytes::from_static(b"a")], 4));
+        drop(ready);
+        assert_eq!(budget.free(), 10);
     }
 
     #[test]

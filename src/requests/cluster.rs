@@ -4,8 +4,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::broker::catalog::{Catalog, Command, ItemResult};
+use crate::broker::messages::{Deleted, Deletion};
 use crate::broker::shard::Shard;
 use crate::ids::TopicPartition;
 use crate::runtime::disk::{Disk, Space};
@@ -20,6 +22,8 @@ pub trait Cluster {
     /// # Errors
     /// The code for every item, when nothing could be changed.
     async fn change_catalog(&self, command: Command) -> Result<Vec<ItemResult>, ErrorCode>;
+    /// Moves log starts, waiting about so long for each to be durable; one result for each, in order.
+    async fn delete_records(&self, items: Vec<Deletion>, patience: Duration) -> Vec<Deleted>;
     /// Host and port that clients are told.
     fn advertised(&self) -> (String, i32);
     /// The folder that Kafka's tools see as the log dir.
@@ -39,6 +43,10 @@ impl<D: Disk> Cluster for Rc<Shard<D>> {
 
     async fn change_catalog(&self, command: Command) -> Result<Vec<ItemResult>, ErrorCode> {
         Shard::change_catalog(self, command).await
+    }
+
+    async fn delete_records(&self, items: Vec<Deletion>, patience: Duration) -> Vec<Deleted> {
+        Shard::delete_records(self, items, patience).await
     }
 
     fn advertised(&self) -> (String, i32) {

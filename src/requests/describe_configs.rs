@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
 
 use super::Request;
-use super::response::{self, each_once};
+use super::response::{self, MALFORMED, each_once};
 use crate::broker::catalog::alter::{BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, unknown_type};
 use crate::broker::catalog::{Catalog, names};
 use crate::config::{self, ConfigEntry, Scope};
@@ -18,10 +18,6 @@ use crate::runtime::host;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
-
-/// Kafka's sentence for a resource type that it does not describe.
-const UNKNOWN_TYPE: &str = "This most likely occurs because of a request being malformed by the client library or the \
-                            message was sent to an incompatible broker. See the broker logs for more details.";
 
 /// A resource that is asked for.
 #[derive(Debug)]
@@ -121,7 +117,7 @@ fn describe(catalog: &Catalog, resource: &Resource) -> Described {
         TOPIC => describe_topic(catalog, &resource.name)?,
         BROKER => describe_broker(catalog, &resource.name)?,
         LOGGER | CLIENT_METRICS | GROUP => return Err((ErrorCode::InvalidRequest, unknown_type(resource.kind))),
-        _ => return Err((ErrorCode::InvalidRequest, UNKNOWN_TYPE.to_owned())),
+        _ => return Err((ErrorCode::InvalidRequest, MALFORMED.to_owned())),
     };
     let wanted = |entry: &ConfigEntry| resource.keys.as_ref().is_none_or(|keys| is_among(keys, entry.name));
     Ok(entries.into_iter().filter(wanted).collect())

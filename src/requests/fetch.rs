@@ -1,42 +1,38 @@
 //! Fetch (1), versions 4 to 18: read batches, from all cores, waiting for new ones if that was asked for.
 //!
-//! 5 tells the log start · 7 has sessions · 9 the leader epoch · 12 is flexible · 13 names topics by id · 15 moves the
-//! replica id · 16 to 18 concern replicas.
-//! Left out so far: sessions (the answer's session id is 0, so every request is a full one), isolation 1 (read as 0).
+//! 5 tells the log start · 7 has sessions · 9 the leader epoch · 12 is flexible, tells of diverging epochs · 13 names topics
+//! by id · 15 moves the replica id · 16 to 18 concern replicas.
+//! Left out so far: isolation 1 (read as 0).
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::fetch_plan::{self, Plan, Wanted};
 use super::{Begun, Outcome, Request};
-use crate::broker::catalog::Catalog;
-use crate::broker::fetch::failed;
-use crate::broker::messages::{Answer, Ask, Fetched, PartitionKey, ReadItem, ReadLimits, Watch, WatchItem};
+use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits, Records, Watch, WatchItem};
 use crate::broker::shard::Shard;
 use crate::ids::ShardId;
+use crate::runtime::budget::Units;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::first_of;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
+use crate::wire::fetch::{FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
 use crate::wire::reader::WireError;
-use crate::wire::topic::TopicRef;
+
+/// What a fetch may read when the memory for answers is used up, in bytes: little, so that many may, and enough to get on.
+const BYTES_LEAST: usize = 64 << 10;
 
 /// Isolation level of clients that read what is committed.
 const READ_COMMITTED: i8 = 1;
 
+/// First version that names topics by id.
+const TOPIC_IDS_FROM: i16 = 13;
+
 /// First version whose answer names the leader beside an error.
 const LEADER_FROM: i16 = 16;
-
-/// One partition of the request, in the order of the request.
-struct Wanted {
-    topic: usize,
-    index: i32,
-    key: Result<PartitionKey, ErrorCode>,
-    asked: FetchPartition,
-    found: Fetched,
-}
 
 /// What a fetch may take, and how long it may wait for it.
 struct Limits {
@@ -58,69 +54,62 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         bytes_max,
         deadline: clock::monotonic() + Duration::from_millis(u64::try_from(fetch.max_wait_ms).unwrap_or(0)),
     };
-    let error = session_error(&fetch);
-    if error != ErrorCode::None {
-        let response = FetchResponse { throttle_ms: 0, error, session_id: 0, topics: Vec::new(), leader: None };
-        return Ok(Begun::Now(Outcome::Answer(response.encode(request.version, request.correlation_id).freeze())));
-    }
-    let (shard, version, correlation_id) = (Rc::clone(shard), request.version, request.correlation_id);
+    let (version, correlation_id) = (request.version, request.correlation_id);
+    let mut plan = match fetch_plan::plan(shard, &fetch, version >= TOPIC_IDS_FROM) {
+        Ok(plan) => plan,
+        Err(error) => {
+            let response = without_topics(error, 0);
+            return Ok(Begun::Now(Outcome::Answer(response.encode(version, correlation_id).freeze())));
+        }
+    };
+    let shard = Rc::clone(shard);
     // Not awaited here: the connection reads on meanwhile, and so notices a client that leaves.
     Ok(Begun::Later(Box::pin(async move {
-        let response = answer(&shard, fetch, &limits, version).await;
-        Outcome::Answer(response.encode(version, correlation_id).freeze())
+        let memory = find(&shard, &mut plan.wanted, &limits).await;
+        let response = respond(&shard, &fetch, plan, version);
+        Outcome::Charged(response.encode(version, correlation_id).freeze(), memory)
     })))
 }
 
-async fn answer<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, limits: &Limits, version: i16) -> FetchResponse {
-    let mut wanted = list(&shard.catalog(), &fetch);
+/// An answer that only says what is wrong with the session.
+fn without_topics(error: ErrorCode, session_id: i32) -> FetchResponse {
+    FetchResponse { throttle_ms: 0, error, session_id, topics: Vec::new(), leader: None }
+}
+
+/// Reads until there is enough, or time is up; gives the memory that is taken for what was read. It waits with nothing in
+/// hand, and never for memory: where that is short it reads less.
+async fn find<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], limits: &Limits) -> Units {
     loop {
-        read(shard, &mut wanted, limits.bytes_max).await;
-        if is_enough(&wanted, limits.bytes_min) || shard.is_stopping() || !wait(shard, &wanted, limits.deadline).await {
-            break;
+        let mut memory = shard.answers().take_some(limits.bytes_max.min(bytes_wanted(wanted)));
+        let bytes_max = limits.bytes_max.min(memory.held().max(BYTES_LEAST));
+        let bytes = read(shard, wanted, bytes_max).await;
+        memory.shrink_to(bytes);
+        let time = limits.deadline.saturating_sub(clock::monotonic());
+        if is_enough(wanted, limits.bytes_min) || shard.is_stopping() || time.is_zero() {
+            return memory;
         }
-    }
-    respond(shard, fetch, wanted, version)
-}
-
-/// Sessions are not offered. Epochs 0 (begin one) and -1 (none) come with a full request, whatever the id; whoever goes on
-/// with a session is told that it is not there, and goes on with full requests.
-fn session_error(fetch: &FetchRequest) -> ErrorCode {
-    match fetch.session_epoch {
-        -1 | 0 => ErrorCode::None,
-        _ => ErrorCode::FetchSessionIdNotFound,
-    }
-}
-
-fn list(catalog: &Catalog, fetch: &FetchRequest) -> Vec<Wanted> {
-    let mut wanted = Vec::with_capacity(fetch.topics.iter().map(|topic| topic.partitions.len()).sum());
-    for (at, topic) in fetch.topics.iter().enumerate() {
-        let known = match &topic.topic {
-            TopicRef::Name(name) => catalog.topic(name).ok_or(ErrorCode::UnknownTopicOrPartition),
-            TopicRef::Id(id) => catalog.topic_by_id(*id).ok_or(ErrorCode::UnknownTopicId),
-        };
-        for asked in &topic.partitions {
-            let key = known.and_then(|known| {
-                known.log_id(asked.index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-                if fetch.replica_id >= 0 {
-                    return Err(ErrorCode::NotLeaderOrFollower); // no broker follows this one
-                }
-                Ok(PartitionKey { topic: known.id, partition: asked.index })
-            });
-            let error = key.err().unwrap_or(ErrorCode::None);
-            wanted.push(Wanted { topic: at, index: asked.index, key, asked: *asked, found: failed(error) });
+        if bytes > 0 {
+            wanted.iter_mut().for_each(|one| one.found.records = Records::default());
         }
+        drop(memory);
+        wait(shard, wanted, time).await;
     }
-    wanted
 }
 
-/// Reads what is there now. The owners are asked one after another, so that the limit holds over all of them and the first
-/// batch goes out whole, once.
-async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) {
-    let mut left = bytes_max;
+/// The most that may be read of all that is wanted.
+fn bytes_wanted(wanted: &[Wanted]) -> usize {
+    let bytes = wanted.iter().map(|one| usize::try_from(one.asked.max_bytes).unwrap_or(0));
+    bytes.fold(0, usize::saturating_add)
+}
+
+/// Reads what is there now; returns how many bytes. The owners are asked one after another, so that the limit holds over
+/// all of them and the first batch goes out whole, once.
+async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) -> usize {
+    let (mut left, mut bytes) = (bytes_max, 0);
     let mut first_whole = true;
     let mut at = 0;
     while at < wanted.len() {
-        let Some((owner, until)) = run_of_one_owner(shard, wanted, at) else { return };
+        let Some((owner, until)) = run_of_one_owner(shard, wanted, at) else { break };
         let items = wanted[at..until].iter().filter_map(|one| {
             let key = one.key.ok()?;
             Some(ReadItem {
@@ -128,19 +117,22 @@ async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: u
                 offset: one.asked.fetch_offset,
                 bytes_max: usize::try_from(one.asked.max_bytes).unwrap_or(0),
                 leader_epoch: one.asked.current_leader_epoch.max(-1),
+                last_epoch: one.asked.last_fetched_epoch,
             })
         });
         let ask = Ask::Read(items.collect(), ReadLimits { bytes_max: left, first_whole });
-        let Answer::Read(found) = shard.ask(owner, ask).await else { return };
+        let Answer::Read(found) = shard.ask(owner, ask).await else { break };
         let mut found = found.into_iter();
         for one in wanted[at..until].iter_mut().filter(|one| one.key.is_ok()) {
             let Some(next) = found.next() else { break };
             left = left.saturating_sub(next.records.bytes);
+            bytes += next.records.bytes;
             first_whole &= next.records.bytes == 0;
             one.found = next;
         }
         at = until;
     }
+    bytes
 }
 
 /// The owner of the next known partition from `at` on, and the end of the stretch that asks nobody else.
@@ -155,9 +147,10 @@ fn run_of_one_owner<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], at: usize)
 ///
 /// Source: apache/kafka `ReplicaManager.fetchMessages`, `DelayedFetch.tryComplete`.
 fn is_enough(wanted: &[Wanted], bytes_min: usize) -> bool {
-    let known = || wanted.iter().filter(|one| one.key.is_ok()).map(|one| (&one.found, one.asked.max_bytes));
-    let bytes: usize = known().map(|(found, bytes_max)| worth(found, bytes_max)).sum();
-    bytes >= bytes_min || known().next().is_none() || known().any(|(found, _)| found.error != ErrorCode::None)
+    let known = || wanted.iter().filter(|one| !one.is_unknown());
+    let bytes: usize = known().map(|one| worth(&one.found, one.asked.max_bytes)).sum();
+    let hastens = |one: &Wanted| one.found.error != ErrorCode::None || one.found.diverging.is_some();
+    bytes >= bytes_min || known().next().is_none() || known().any(hastens)
 }
 
 /// Bytes that count towards the fewest that are wanted: where limits kept more out, all that the partition may give, since
@@ -167,14 +160,10 @@ fn worth(found: &Fetched, bytes_max: i32) -> usize {
     if found.records.is_cut { bytes.max(usize::try_from(bytes_max).unwrap_or(0)) } else { bytes }
 }
 
-/// Waits until an owner has more than was seen; false when time is up.
-async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Duration) -> bool {
-    let now = clock::monotonic();
-    if now >= deadline {
-        return false;
-    }
+/// Waits until an owner has more than was seen, or time is up.
+async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], time: Duration) {
     let number = shard.next_watch();
-    let watch = Watch { from: shard.id(), number, wait: deadline - now };
+    let watch = Watch { from: shard.id(), number, wait: time };
     let mut by_owner: Vec<(ShardId, Vec<WatchItem>)> = Vec::new();
     for one in wanted {
         let Ok(key) = one.key else { continue };
@@ -192,7 +181,6 @@ async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], deadline: Durati
     if watching.owners.len() == 1 {
         watching.owners.clear(); // its only owner has answered
     }
-    clock::monotonic() < deadline
 }
 
 /// Watches that are taken back when nobody waits for them any more, also because the client has left.
@@ -210,29 +198,32 @@ impl<D: Disk> Drop for Watching<'_, D> {
     }
 }
 
-fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: FetchRequest, wanted: Vec<Wanted>, version: i16) -> FetchResponse {
+fn respond<D: Disk>(shard: &Rc<Shard<D>>, fetch: &FetchRequest, mut plan: Plan, version: i16) -> FetchResponse {
+    let session_id = match plan.finish(shard, fetch, version >= TOPIC_IDS_FROM) {
+        Ok(session_id) => session_id,
+        Err((error, session_id)) => return without_topics(error, session_id),
+    };
     let is_committed = fetch.isolation_level == READ_COMMITTED;
     let mut names_leader = false;
-    let mut topics: Vec<FetchedTopic> = fetch
-        .topics
-        .into_iter()
-        .map(|topic| FetchedTopic { topic: topic.topic, partitions: Vec::with_capacity(topic.partitions.len()) })
-        .collect();
-    for one in wanted {
-        let topic = one.topic;
+    let mut topics: Vec<FetchedTopic> = Vec::with_capacity(plan.topics.len());
+    for one in plan.wanted {
+        let topic = &plan.topics[one.topic];
         let mut partition = partition_of(one, is_committed);
         if version >= LEADER_FROM && is_wrong_leader(partition.error) {
             partition.current_leader = Some((shard.catalog().node_id(), shard.leader_epoch()));
         }
         // As Kafka: followers are not told where.
         names_leader |= partition.current_leader.is_some() && fetch.replica_id < 0;
-        topics[topic].partitions.push(partition);
+        match topics.last_mut().filter(|last| last.topic == *topic) {
+            Some(last) => last.partitions.push(partition),
+            None => topics.push(FetchedTopic { topic: topic.clone(), partitions: vec![partition] }),
+        }
     }
     let leader = names_leader.then(|| {
         let (host, port) = shard.advertised();
         NodeEndpoint { id: shard.catalog().node_id(), host, port }
     });
-    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id: 0, topics, leader }
+    FetchResponse { throttle_ms: 0, error: ErrorCode::None, session_id, topics, leader }
 }
 
 /// Errors beside which Kafka names the leader that the client should ask.
@@ -252,7 +243,8 @@ fn partition_of(one: Wanted, is_committed: bool) -> FetchedPartition {
         high_watermark: one.found.high_watermark,
         last_stable_offset: one.found.high_watermark,
         log_start_offset: one.found.log_start_offset,
+        diverging_epoch: one.found.diverging,
         records: one.found.records.parts,
-        ..FetchedPartition::failed(one.index, one.found.error)
+        ..FetchedPartition::failed(one.asked.index, one.found.error)
     }
 }

@@ -4,26 +4,44 @@
 //! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
 //! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
 
+pub mod alter_configs;
 pub mod api;
 pub mod api_versions;
 pub mod cluster;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delete_groups;
+pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
+pub mod describe_groups;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
 pub mod fetch;
+mod fetch_plan;
+pub mod find_coordinator;
+pub mod groups;
+pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;
+pub mod join_group;
+mod judged;
+pub mod leave_group;
+pub mod list_groups;
 pub mod list_offsets;
 pub mod metadata;
+pub mod offset_commit;
+pub mod offset_delete;
+pub mod offset_fetch;
+pub mod offset_for_leader_epoch;
 mod partition_info;
 pub mod produce;
 pub mod response;
+pub mod sync_group;
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -33,6 +51,7 @@ use kafka_protocol::protocol::StrBytes;
 pub use api::Api;
 
 use crate::broker::shard::Shard;
+use crate::runtime::budget::Units;
 use crate::runtime::disk::Disk;
 use crate::wire::frame;
 use crate::wire::reader::{Reader, WireError};
@@ -46,6 +65,8 @@ const ELEMENTS_MAX: usize = 100_000;
 pub enum Outcome {
     /// This goes out: one whole frame with its length prefix.
     Answer(Bytes),
+    /// The same, and the memory that is taken for it until it is written.
+    Charged(Bytes, Units),
     /// Nothing goes out (produce with acks 0).
     Nothing,
     /// The connection ends, with this line in the log; earlier answers still go out.
@@ -89,13 +110,13 @@ impl Request {
     }
 }
 
-/// Begins a request: reads the header, and gives the body to the file of its API key.
-pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, frame: Bytes) -> Begun {
+/// Begins a request of a client at `peer`: reads the header, and gives the body to the file of its API key.
+pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, peer: IpAddr, frame: Bytes) -> Begun {
     let (request, body) = match read(frame) {
         Ok(read) => read,
         Err(refused) => return Begun::Now(refused),
     };
-    match dispatch(shard, &request, body).await {
+    match dispatch(shard, &request, peer, body).await {
         Ok(begun) => begun,
         Err(error) => {
             let line = format!("{:?} version {} cannot be read: {error}", request.api, request.version);
@@ -138,24 +159,56 @@ fn refuse_version(request: &Request) -> Outcome {
     }
 }
 
-async fn dispatch<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
+async fn dispatch<D: Disk>(
+    shard: &Rc<Shard<D>>,
+    request: &Request,
+    peer: IpAddr,
+    body: Bytes,
+) -> Result<Begun, WireError> {
     let answer = match request.api {
         Api::Produce => return produce::begin(shard, request, body).await,
         Api::Fetch => return fetch::begin(shard, request, body).await,
         Api::ListOffsets => list_offsets::answer(shard, request, body).await?,
+        Api::DeleteRecords => delete_records::answer(shard, request, body).await?,
         Api::InitProducerId => init_producer_id::answer(shard, request, body).await?,
         Api::Metadata => metadata::answer(shard, request, body).await?,
+        Api::OffsetCommit => offset_commit::answer(shard, request, body).await?,
+        Api::OffsetFetch => offset_fetch::answer(shard, request, body).await?,
+        Api::FindCoordinator => find_coordinator::answer(shard, request, body).await?,
+        Api::JoinGroup => {
+            let join = join_group::read(request, peer, body)?;
+            let (shard, request) = (Rc::clone(shard), request.clone());
+            return Ok(later(async move { join_group::answer(&shard, &request, join).await }));
+        }
+        Api::Heartbeat => heartbeat::answer(shard, request, body).await?,
+        Api::LeaveGroup => leave_group::answer(shard, request, body).await?,
+        Api::SyncGroup => {
+            let sync = sync_group::read(request, body)?;
+            let (shard, request) = (Rc::clone(shard), request.clone());
+            return Ok(later(async move { sync_group::answer(&shard, &request, sync).await }));
+        }
+        Api::DescribeGroups => describe_groups::answer(shard, request, body).await?,
+        Api::ListGroups => list_groups::answer(shard, request, body).await?,
         Api::ApiVersions => api_versions::answer(request, body)?,
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
+        Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
+        Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
         Api::CreatePartitions => create_partitions::answer(shard, request, body).await?,
+        Api::DeleteGroups => delete_groups::answer(shard, request, body).await?,
+        Api::OffsetDelete => offset_delete::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
     Ok(Begun::Now(Outcome::Answer(answer)))
+}
+
+/// An answer that waits for other clients: not awaited where it begins, so that the connection notices a client that leaves.
+fn later(answer: impl Future<Output = Bytes> + 'static) -> Begun {
+    Begun::Later(Box::pin(async move { Outcome::Answer(answer.await) }))
 }
 
 /// Bytes of memory that a frame takes from its arrival to its answer, charged to the budget before it is read.
@@ -169,10 +222,29 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         // Refused by closing once the header is read; record batches are slices of the frame until they are in the log.
         None | Some(Api::Produce) => 1,
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
-        Some(Api::Metadata) => 18,
-        Some(Api::CreateTopics | Api::CreatePartitions | Api::DescribeTopicPartitions) => 40,
-        Some(Api::Fetch | Api::ListOffsets) => 48,
-        Some(Api::DeleteTopics | Api::DescribeConfigs | Api::IncrementalAlterConfigs) => 60,
+        Some(Api::Heartbeat) => 8,
+        Some(Api::Metadata | Api::ListGroups) => 18,
+        Some(
+            Api::CreateTopics
+            | Api::CreatePartitions
+            | Api::DescribeTopicPartitions
+            | Api::OffsetCommit
+            | Api::OffsetDelete
+            | Api::FindCoordinator
+            | Api::JoinGroup
+            | Api::LeaveGroup
+            | Api::SyncGroup
+            | Api::DeleteGroups,
+        ) => 40,
+        Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
+        Some(
+            Api::DeleteTopics
+            | Api::DescribeConfigs
+            | Api::AlterConfigs
+            | Api::IncrementalAlterConfigs
+            | Api::OffsetFetch
+            | Api::DescribeGroups,
+        ) => 60,
     };
     frame_bytes.saturating_mul(times)
 }

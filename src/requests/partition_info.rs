@@ -36,5 +36,8 @@ pub(crate) const TOPIC_OPERATIONS: i32 = 3576;
 /// The same for the cluster: create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
 pub(crate) const CLUSTER_OPERATIONS: i32 = 8096;
 
+/// The same for a group: read, delete, describe, describe configs, alter configs.
+pub(crate) const GROUP_OPERATIONS: i32 = 3400;
+
 /// The number that says that operations were not asked for.
 pub(crate) const OPERATIONS_NOT_ASKED: i32 = i32::MIN;

@@ -120,6 +120,9 @@ async fn place<D: Disk>(
     if !(-1..=1).contains(&acks) {
         return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidRequiredAcks));
     }
+    if topic.internal {
+        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidTopicException));
+    }
     let checked = check(shard, topic, framed).await;
     let key = PartitionKey { topic: topic.id, partition: index };
     let owner = shard.owner(key);

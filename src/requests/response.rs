@@ -9,6 +9,10 @@ use super::{Api, Request};
 use crate::wire::frame::{PREFIX_BYTES, set_prefix};
 use crate::wire::sink::{Counted, Sink, Writer};
 
+/// Kafka's sentence for INVALID_REQUEST where it has none that says more.
+pub(crate) const MALFORMED: &str = "This most likely occurs because of a request being malformed by the client library or \
+                                    the message was sent to an incompatible broker. See the broker logs for more details.";
+
 /// What can be written behind a response header.
 pub(crate) trait Body {
     /// Writes the fields of `version`.

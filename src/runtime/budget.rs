@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -66,6 +67,14 @@ impl Budget {
         self.waiting.borrow_mut().push_back(Rc::clone(&waiting));
         Turn { budget: Rc::clone(self), waiting }.await;
         Units { budget: Rc::clone(self), held: wanted }
+    }
+
+    /// Takes what there is of `units` now, perhaps nothing; never waits, and never before those who do.
+    #[must_use]
+    pub fn take_some(self: &Rc<Self>, units: usize) -> Units {
+        let held = if self.is_short() { 0 } else { units.min(self.free.get()) };
+        self.free.set(self.free.get() - held);
+        Units { budget: Rc::clone(self), held }
     }
 
     fn try_take(&self, units: usize) -> bool {
@@ -142,6 +151,12 @@ impl Units {
     }
 }
 
+impl fmt::Debug for Units {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} units", self.held)
+    }
+}
+
 impl Drop for Units {
     fn drop(&mut self) {
         self.budget.give_back(self.held);
@@ -190,6 +205,22 @@ mod tests {
         let Poll::Ready(huge) = poll(huge.as_mut()) else { panic!("nothing else is out") };
         assert_eq!((huge.held(), budget.free()), (10, 0));
         drop(huge);
+        assert_eq!(budget.free(), 10);
+    }
+
+    #[test]
+    fn who_takes_some_takes_what_there_is() {
+        let budget = Budget::new(10);
+        let mut first = budget.take_some(7);
+        let second = budget.take_some(7);
+        assert_eq!([first.held(), second.held(), budget.take_some(7).held()], [7, 3, 0]);
+        first.shrink_to(2);
+        assert_eq!((budget.free(), budget.take_some(1).held()), (5, 1));
+        let mut waits = Box::pin(budget.take(6));
+        assert!(poll(waits.as_mut()).is_pending());
+        assert_eq!(budget.take_some(1).held(), 0, "those who wait go first");
+        drop((first, second));
+        assert!(poll(waits.as_mut()).is_ready());
         assert_eq!(budget.free(), 10);
     }
 

@@ -1,6 +1,8 @@
 //! Decisions: no I/O, clock, async, threads or randomness. Time comes in as `now_ms`.
 
 pub mod eviction;
+pub mod fetch_sessions;
+pub mod groups;
 mod index;
 mod marks;
 pub mod producer;

@@ -66,8 +66,14 @@ error_codes! {
     InvalidRequiredAcks = 21 "INVALID_REQUIRED_ACKS";
     /// The member speaks of a generation that is over.
     IllegalGeneration = 22 "ILLEGAL_GENERATION";
+    /// The member knows none of the group's assignors, or is of another type.
+    InconsistentGroupProtocol = 23 "INCONSISTENT_GROUP_PROTOCOL";
+    /// The group has no name.
+    InvalidGroupId = 24 "INVALID_GROUP_ID";
     /// The group does not know this member.
     UnknownMemberId = 25 "UNKNOWN_MEMBER_ID";
+    /// The session time-out is not acceptable.
+    InvalidSessionTimeout = 26 "INVALID_SESSION_TIMEOUT";
     /// The group is choosing anew; join again.
     RebalanceInProgress = 27 "REBALANCE_IN_PROGRESS";
     /// Not allowed for this topic.
@@ -142,6 +148,8 @@ error_codes! {
     GroupMaxSizeReached = 81 "GROUP_MAX_SIZE_REACHED";
     /// Another member has taken this instance id.
     FencedInstanceId = 82 "FENCED_INSTANCE_ID";
+    /// The group reads this topic at present.
+    GroupSubscribedToTopic = 86 "GROUP_SUBSCRIBED_TO_TOPIC";
     /// A record does not follow the rules.
     InvalidRecord = 87 "INVALID_RECORD";
     /// Offsets of an open transaction are in the way.

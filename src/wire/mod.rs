@@ -5,9 +5,11 @@
 pub mod admission;
 pub mod batch;
 pub mod builder;
+pub mod contents;
 pub mod error_code;
 pub mod fetch;
 pub mod frame;
+pub mod internal;
 mod lz4;
 pub mod produce;
 pub mod reader;

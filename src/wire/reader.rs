@@ -54,6 +54,9 @@ pub enum WireError {
     },
 }
 
+/// Longest text: Kafka closes the connection for a longer one, also where its length has more than 16 bits.
+const TEXT_BYTES_MAX: i64 = i16::MAX as i64;
+
 /// A place in a frame from which one field after the other is taken.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -148,6 +151,9 @@ impl Reader {
     /// Where it does not fit into the frame or is not UTF-8.
     pub fn nullable_text(&mut self, field: &'static str) -> Result<Option<StrBytes>, WireError> {
         let length = if self.flexible { self.compact_length(field)? } else { i64::from(self.i16(field)?) };
+        if length > TEXT_BYTES_MAX {
+            return Err(WireError::Length { field, length, remaining: self.bytes.len() });
+        }
         let bytes = self.nullable_slice(field, length)?;
         bytes.map(|bytes| StrBytes::from_utf8(bytes).map_err(|_| WireError::Text(field))).transpose()
     }
@@ -169,12 +175,21 @@ impl Reader {
         self.nullable_slice(field, length)
     }
 
-    /// Takes an array's count, for elements of at least `bytes_min` bytes each; a null counts as empty.
+    /// Takes bytes to be kept longer than the frame, as a copy: a slice would keep all of the frame.
     ///
     /// # Errors
-    /// `Length` where the rest of the frame cannot hold that many.
+    /// As [`Reader::nullable_bytes`], and `Null` for a null.
+    pub fn kept_bytes(&mut self, field: &'static str) -> Result<Bytes, WireError> {
+        let bytes = self.nullable_bytes(field)?.ok_or(WireError::Null(field))?;
+        Ok(Bytes::copy_from_slice(&bytes))
+    }
+
+    /// Takes an array's count, for elements of at least `bytes_min` bytes each.
+    ///
+    /// # Errors
+    /// As [`Reader::nullable_count`], and `Null` for a null.
     pub fn count(&mut self, field: &'static str, bytes_min: usize) -> Result<usize, WireError> {
-        self.nullable_count(field, bytes_min).map(Option::unwrap_or_default)
+        self.nullable_count(field, bytes_min)?.ok_or(WireError::Null(field))
     }
 
     /// Takes the count of an array that may be null, for elements of at least `bytes_min` bytes each.
@@ -208,7 +223,7 @@ impl Reader {
         bytes_min: usize,
         element: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
-        self.nullable_array_of(field, bytes_min, element).map(Option::unwrap_or_default)
+        self.nullable_array_of(field, bytes_min, element)?.ok_or(WireError::Null(field))
     }
 
     /// Takes an array that may be null.

@@ -78,6 +78,12 @@ impl<'a, S: Sink> Writer<'a, S> {
         self.length(count);
     }
 
+    /// A bytes field.
+    pub(crate) fn whole_bytes(&mut self, bytes: &[u8]) {
+        self.bytes_length(bytes.len());
+        self.bytes(bytes);
+    }
+
     /// The length of a bytes field.
     pub(crate) fn bytes_length(&mut self, length: usize) {
         self.length(Some(length));

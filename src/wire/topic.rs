@@ -16,7 +16,7 @@ pub enum TopicRef {
 }
 
 impl TopicRef {
-    pub(super) fn read(reader: &mut Reader, by_id: bool) -> Result<Self, WireError> {
+    pub(crate) fn read(reader: &mut Reader, by_id: bool) -> Result<Self, WireError> {
         if by_id {
             reader.topic_id("the topic id").map(Self::Id)
         } else {
@@ -24,8 +24,17 @@ impl TopicRef {
         }
     }
 
+    /// The same in memory of its own: a name that was read is a slice of its frame, and keeps all of that.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        match self {
+            Self::Name(name) => Self::Name(StrBytes::from_string(name.as_str().to_owned())),
+            Self::Id(id) => Self::Id(*id),
+        }
+    }
+
     /// Writes it as the version wants it; what it is not called by is written as empty.
-    pub(super) fn write(&self, out: &mut Writer<'_, impl Sink>, by_id: bool) {
+    pub(crate) fn write(&self, out: &mut Writer<'_, impl Sink>, by_id: bool) {
         match (self, by_id) {
             (Self::Id(id), true) => out.topic_id(*id),
             (Self::Name(_), true) => out.topic_id(TopicId::ZERO),

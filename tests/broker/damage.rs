@@ -1,4 +1,4 @@
-//! Files that a crash, a full disk or a person has damaged (field cases LOG-01, LOG-02, LOG-04, LOG-06).
+//! Files that a crash, a full disk or a person has damaged (eos_c03, eos_c04, field cases LOG-01, LOG-02, LOG-04, LOG-06).
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -11,6 +11,8 @@ use super::harness::{Broker, Client, Folder, Start};
 
 const TOPIC: &str = "damage";
 const PARTITIONS: i32 = 2;
+/// Batches that are known again.
+const WINDOW: usize = 5;
 
 /// How the broker goes down before the damage.
 #[derive(Clone, Copy)]
@@ -24,8 +26,8 @@ struct Filled {
     folder: Folder,
     bytes: Vec<Vec<u8>>,
     writers: Vec<Writer>,
-    /// The last batch of each partition with its offset.
-    last: Vec<(Vec<u8>, i64)>,
+    /// The last batches of each partition with their offsets.
+    known: Vec<Vec<(Vec<u8>, i64)>>,
 }
 
 impl Filled {
@@ -35,40 +37,47 @@ impl Filled {
         let mut client = Client::connect(broker.address);
         client.create_topic(TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]);
         let mut writers = Vec::new();
-        let mut last = Vec::new();
+        let mut known = Vec::new();
         for partition in 0..PARTITIONS {
             let mut writer = Writer::new(client.init_producer_id());
-            let mut newest = (Vec::new(), 0);
+            let mut sent = Vec::new();
             for _ in 0..20 {
                 let batch = writer.batch(3, "damage", 50_000);
                 let produced = client.produce(TOPIC, partition, &batch);
                 assert_eq!(produced.error, 0);
-                newest = (batch, produced.base_offset);
+                sent.push((batch, produced.base_offset));
             }
             writers.push(writer);
-            last.push(newest);
+            known.push(sent.split_off(sent.len() - WINDOW));
         }
         let bytes = read(&mut client);
         match down {
             Down::Kill => broker.kill9(),
             Down::Stop => broker.stop_cleanly(),
         }
-        Self { folder, bytes, writers, last }
+        Self { folder, bytes, writers, known }
     }
 
     fn active_segment(&self) -> PathBuf {
         self.folder.segments(TOPIC, 0).pop().unwrap()
     }
 
-    /// Starts it: everything must be as it was, a retry recognised, and the next batch must follow.
+    /// The last batch of a partition, and its offset.
+    fn last(&self, partition: usize) -> &(Vec<u8>, i64) {
+        self.known[partition].last().unwrap()
+    }
+
+    /// Starts it: everything must be as it was, retries recognised, and the next batch must follow.
     fn must_be_whole(&mut self) -> Broker {
         let broker = Start::on(&self.folder).start();
         let mut client = Client::connect(broker.address);
         assert!(read(&mut client) == self.bytes, "the data changed\n{}", broker.log());
         for partition in 0..PARTITIONS {
             let at = partition as usize;
-            let (batch, offset) = &self.last[at];
-            assert_eq!(client.produce(TOPIC, partition, batch), Produced { error: 0, base_offset: *offset });
+            for (batch, offset) in self.known[at].iter().rev() {
+                assert_eq!(client.produce(TOPIC, partition, batch), Produced { error: 0, base_offset: *offset });
+            }
+            let offset = self.last(at).1;
             let next = client.produce(TOPIC, partition, &self.writers[at].batch(1, "next", 10));
             assert_eq!(next, Produced { error: 0, base_offset: offset + 3 }, "{}", broker.log());
         }
@@ -158,15 +167,58 @@ fn garbage_and_zeros_behind_the_last_batch_are_cut_off() {
     });
     costs_nothing("zeros", |filled| append(&filled.active_segment(), &[0; 1 << 20]));
     costs_nothing("half-batch", |filled| {
-        let (batch, _) = &filled.last[0];
+        let (batch, _) = filled.last(0);
         append(&filled.active_segment(), &batch[..batch.len() / 2]);
     });
+}
+
+/// The next batch of a partition as it would lie in its segment.
+fn stored(filled: &mut Filled, partition: usize) -> (Vec<u8>, Vec<u8>, i64) {
+    let end = filled.last(partition).1 + 3;
+    let sent = filled.writers[partition].batch(3, "torn", 5_000);
+    let mut stored = sent.clone();
+    stored[..8].copy_from_slice(&end.to_be_bytes());
+    (sent, stored, end)
+}
+
+/// A batch that only the segment holds, and not all of it: the log is cut in front of it, and it is written once.
+#[test]
+fn eos_c03_a_torn_batch_that_no_commit_log_holds_is_cut_off_and_written_once() {
+    for kept in [1, 11, 17, 60, 61, 1_000, 15_000] {
+        let mut filled = Filled::new("c03", Down::Kill);
+        let (sent, stored, end) = stored(&mut filled, 0);
+        assert!(kept < stored.len());
+        append(&filled.active_segment(), &stored[..kept]);
+        let broker = Start::on(&filled.folder).start();
+        let mut client = Client::connect(broker.address);
+        assert_eq!(client.end(TOPIC, 0), end, "cut at {kept}");
+        assert!(read(&mut client) == filled.bytes);
+        for _ in 0..3 {
+            assert_eq!(client.produce(TOPIC, 0, &sent), Produced { error: 0, base_offset: end });
+        }
+        assert_eq!(client.end(TOPIC, 0), end + 3);
+        assert_eq!(client.read_all(TOPIC, 0).len(), filled.bytes[0].len() + sent.len());
+        broker.stop_cleanly();
+    }
+}
+
+/// The same batch whole: it was acknowledged with acks=1, perhaps, and stays.
+#[test]
+fn eos_c03_a_whole_batch_that_no_commit_log_holds_stays_and_is_known() {
+    let mut filled = Filled::new("c03-whole", Down::Kill);
+    let (sent, stored, end) = stored(&mut filled, 0);
+    append(&filled.active_segment(), &stored);
+    let broker = Start::on(&filled.folder).start();
+    let mut client = Client::connect(broker.address);
+    assert_eq!(client.produce(TOPIC, 0, &sent), Produced { error: 0, base_offset: end });
+    assert_eq!(client.end(TOPIC, 0), end + 3);
+    broker.stop_cleanly();
 }
 
 #[test]
 fn a_newest_segment_without_a_byte_is_gone_on_with() {
     costs_nothing("zero-length", |filled| {
-        let end = filled.last[0].1 + 3;
+        let end = filled.last(0).1 + 3;
         File::create(filled.folder.partition(TOPIC, 0).join(format!("{end:020}.log"))).unwrap();
     });
 }
@@ -184,8 +236,9 @@ fn derived_files_that_are_missing_are_made_again() {
     }
 }
 
+/// Snapshots among them.
 #[test]
-fn derived_files_that_hold_garbage_are_made_again() {
+fn eos_c04_derived_files_that_hold_garbage_are_made_again() {
     for ending in [".index", ".timeindex", ".seal", ".snapshot"] {
         costs_nothing(&format!("bad{ending}"), |filled| {
             for partition in 0..PARTITIONS {
@@ -198,7 +251,7 @@ fn derived_files_that_hold_garbage_are_made_again() {
 }
 
 #[test]
-fn checkpoints_that_are_lost_cost_nothing() {
+fn eos_c04_checkpoints_that_are_lost_cost_nothing() {
     costs_nothing("no-newest", |filled| {
         newest_checkpoints(filled).iter().for_each(|path| fs::remove_file(path).unwrap())
     });
@@ -214,14 +267,14 @@ fn a_tail_that_is_torn_after_a_clean_stop_is_named() {
     cut(&filled.active_segment(), 10);
     let broker = Start::on(&filled.folder).start();
     let mut client = Client::connect(broker.address);
-    let lost = filled.last[0].1;
+    let lost = filled.last(0).1;
     let named = format!("offsets {lost} to {} are neither in the segments nor in the commit log", lost + 2);
     assert!(broker.log().contains(&named), "{}", broker.log());
-    let kept = filled.bytes[0].len() - filled.last[0].0.len();
+    let kept = filled.bytes[0].len() - filled.last(0).0.len();
     let (error, _) = client.fetch(TOPIC, 0, lost - 3);
     assert_eq!(error, 0);
     assert!(client.read_until(TOPIC, 0, lost) == filled.bytes[0][..kept]);
     assert!(client.read_all(TOPIC, 1) == filled.bytes[1]);
-    assert_eq!(client.produce(TOPIC, 1, &filled.last[1].0).error, 0);
+    assert_eq!(client.produce(TOPIC, 1, &filled.last(1).0).error, 0);
     broker.stop_cleanly();
 }

@@ -10,14 +10,24 @@ use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssign
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use kafka_protocol::messages::describe_topic_partitions_request::TopicRequest;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use kafka_protocol::messages::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+};
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
+use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -140,7 +150,7 @@ fn random_bytes_and_frames_that_break_off_harm_nobody() {
         let mut frame: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
         let length = (frame.len() as u32 + u32::from(number % 3 == 0) * 50).to_be_bytes();
         if number % 2 == 0 && frame.len() > 4 {
-            let api = Api::ALL[random.below(14) as usize];
+            let api = Api::ALL[random.below(Api::ALL.len() as u64) as usize];
             frame[..2].copy_from_slice(&api.key().to_be_bytes());
             frame[2..4].copy_from_slice(&api.versions().end().to_be_bytes());
         }
@@ -154,6 +164,7 @@ fn random_bytes_and_frames_that_break_off_harm_nobody() {
 /// A request of each key with one element in every array, so that every count can be made to lie.
 fn requests(version: i16, api: Api) -> Option<BytesMut> {
     let topic = || name(TOPIC);
+    let group = || GroupId(text("hostile"));
     match api {
         Api::Produce => framed(version, &produce_request(TOPIC, 0, -1, b"not a batch but some bytes")),
         Api::Fetch => {
@@ -171,6 +182,57 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
         Api::Metadata => {
             let asked = MetadataRequestTopic::default().with_name(Some(topic()));
             framed(version, &MetadataRequest::default().with_topics(Some(vec![asked])))
+        }
+        Api::OffsetCommit => {
+            let partition = OffsetCommitRequestPartition::default().with_committed_metadata(Some(text("m")));
+            let asked = OffsetCommitRequestTopic::default().with_name(topic()).with_partitions(vec![partition]);
+            let request = OffsetCommitRequest::default().with_group_id(group()).with_topics(vec![asked]);
+            framed(version, &request.with_generation_id_or_member_epoch(-1))
+        }
+        Api::OffsetFetch if version < 8 => {
+            let asked = OffsetFetchRequestTopic::default().with_name(topic()).with_partition_indexes(vec![0]);
+            framed(version, &OffsetFetchRequest::default().with_group_id(group()).with_topics(Some(vec![asked])))
+        }
+        Api::OffsetFetch => {
+            let asked = OffsetFetchRequestTopics::default().with_name(topic()).with_partition_indexes(vec![0]);
+            let asked = OffsetFetchRequestGroup::default().with_group_id(group()).with_topics(Some(vec![asked]));
+            framed(version, &OffsetFetchRequest::default().with_groups(vec![asked]))
+        }
+        Api::FindCoordinator if version < 4 => {
+            framed(version, &FindCoordinatorRequest::default().with_key(text("hostile")))
+        }
+        Api::FindCoordinator => {
+            framed(version, &FindCoordinatorRequest::default().with_coordinator_keys(vec![text("hostile")]))
+        }
+        Api::JoinGroup => {
+            let protocol = JoinGroupRequestProtocol::default().with_name(text("range")).with_metadata(Bytes::from("m"));
+            let request = JoinGroupRequest::default().with_group_id(group()).with_protocol_type(text("consumer"));
+            // A member that the group never heard of is answered at once.
+            let request = request.with_member_id(text("nobody")).with_session_timeout_ms(10_000);
+            framed(version, &request.with_protocols(vec![protocol]))
+        }
+        Api::Heartbeat => framed(version, &HeartbeatRequest::default().with_group_id(group())),
+        Api::LeaveGroup if version < 3 => framed(version, &LeaveGroupRequest::default().with_group_id(group())),
+        Api::LeaveGroup => {
+            let request = LeaveGroupRequest::default().with_group_id(group());
+            framed(version, &request.with_members(vec![MemberIdentity::default()]))
+        }
+        Api::SyncGroup => {
+            let assignment = SyncGroupRequestAssignment::default().with_assignment(Bytes::from("a"));
+            let request = SyncGroupRequest::default().with_group_id(group()).with_assignments(vec![assignment]);
+            framed(version, &request)
+        }
+        Api::DescribeGroups => framed(version, &DescribeGroupsRequest::default().with_groups(vec![group()])),
+        Api::ListGroups => {
+            let request = ListGroupsRequest::default();
+            let request = if version >= 4 { request.with_states_filter(vec![text("Empty")]) } else { request };
+            framed(version, &if version >= 5 { request.with_types_filter(vec![text("classic")]) } else { request })
+        }
+        Api::DeleteGroups => framed(version, &DeleteGroupsRequest::default().with_groups_names(vec![group()])),
+        Api::OffsetDelete => {
+            let partition = OffsetDeleteRequestPartition::default();
+            let asked = OffsetDeleteRequestTopic::default().with_name(topic()).with_partitions(vec![partition]);
+            framed(version, &OffsetDeleteRequest::default().with_group_id(group()).with_topics(vec![asked]))
         }
         Api::ApiVersions => framed(version, &ApiVersionsRequest::default()),
         Api::CreateTopics => {
@@ -194,11 +256,26 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
                 },
             )
         }
+        Api::DeleteRecords => {
+            let asked = DeleteRecordsTopic::default().with_name(topic());
+            let asked = asked.with_partitions(vec![DeleteRecordsPartition::default()]);
+            framed(version, &DeleteRecordsRequest::default().with_topics(vec![asked]))
+        }
         Api::InitProducerId => framed(version, &InitProducerIdRequest::default().with_transactional_id(None)),
+        Api::OffsetForLeaderEpoch => {
+            let asked = OffsetForLeaderTopic::default().with_topic(topic()).with_partitions(vec![Default::default()]);
+            framed(version, &OffsetForLeaderEpochRequest::default().with_topics(vec![asked]))
+        }
         Api::DescribeConfigs => {
             let asked = DescribeConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configuration_keys(Some(vec![text("segment.bytes")]));
             framed(version, &DescribeConfigsRequest::default().with_resources(vec![asked]))
+        }
+        Api::AlterConfigs => {
+            use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+            let config = AlterableConfig::default().with_name(text("segment.bytes")).with_value(Some(text("2000000")));
+            let asked = AlterConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
+            framed(version, &AlterConfigsRequest::default().with_resources(vec![asked.with_configs(vec![config])]))
         }
         Api::DescribeLogDirs => {
             let asked = DescribableLogDirTopic::default().with_topic(topic()).with_partitions(vec![0]);

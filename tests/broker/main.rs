@@ -10,6 +10,7 @@ mod full_disk;
 mod harness;
 mod hostile;
 mod kill;
+mod log_start;
 mod restart;
 mod startup;
 mod topics;

@@ -68,15 +68,16 @@ fn run(name: &str, cycles: usize, happens: impl Fn(usize, Broker, &Start) -> Bro
 }
 
 #[test]
-fn retries_get_their_offsets_after_a_kill() {
+fn eos_c02_retries_get_their_offsets_after_a_kill() {
     run("window-kill", 4, |_, broker, start| {
         broker.kill9();
         start.start()
     });
 }
 
+/// Also IDP-09.
 #[test]
-fn retries_get_their_offsets_after_a_clean_stop() {
+fn eos_c01_retries_get_their_offsets_after_a_clean_stop() {
     run("window-stop", 3, |_, broker, start| {
         broker.stop_cleanly();
         start.start()

@@ -172,19 +172,6 @@ fn topics_are_named_by_id_from_version_thirteen_on() {
     assert_eq!((by_id(id, 0), by_id(id, 99), by_id(unknown, 0), by_id(Uuid::nil(), 0)), (0, 3, 100, 100));
 }
 
-/// Sessions are not offered: id 0, and every request is a full one.
-#[test]
-fn fet_08_sessions() {
-    let mut world = filled("fet08", 1);
-    let full = [(0, 0), (0, -1), (12345, 0), (12345, -1), (-1, 0)];
-    let gone = [(0, 1), (0, 5), (12345, 1), (12345, -2), (-1, 5)];
-    for (session, epoch) in full.into_iter().chain(gone) {
-        let answer = world.fetch(12, &fetch_from(&[(0, 0)]).with_session_id(session).with_session_epoch(epoch));
-        let expected = if full.contains(&(session, epoch)) { (0, 0, 1) } else { (70, 0, 0) };
-        assert_eq!((answer.error_code, answer.session_id, answer.responses.len()), expected, "{session} {epoch}");
-    }
-}
-
 /// Errors of the epoch; the leader and where it is come with version 16.
 #[test]
 fn fet_12_older_epochs_are_fenced_and_newer_ones_not_known() {

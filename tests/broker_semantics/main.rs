@@ -10,10 +10,14 @@
 mod harness;
 
 mod bad_batches;
+mod delete_records;
 mod duplicates;
+mod epochs;
 mod fetch;
 mod ids;
 mod offsets;
 mod produce;
 mod sequences;
+mod sessions;
+mod wire;
 mod world;

@@ -42,6 +42,19 @@ fn fet_11_the_newest_timestamp_within_a_compressed_batch() {
     }
 }
 
+/// As Kafka answers: the first offset and no time.
+#[test]
+fn fet_11_of_records_without_timestamps_the_first_offset_is_told() {
+    let mut world = World::new("no-times");
+    world.send(BatchBuilder::new().value(-1, b"a").value(-1, b"b"));
+    world.send(BatchBuilder::new().value(-1, b"a"));
+    assert_eq!(found(&mut world, TOPIC, -3), (0, 0, -1));
+    assert_eq!(world.offset(TOPIC, -3).leader_epoch, world.offset(TOPIC, -1).leader_epoch);
+    assert_eq!([found(&mut world, TOPIC, 0), found(&mut world, TOPIC, 5)], [(0, -1, -1); 2]);
+    world.send(BatchBuilder::new().value(1000, b"a"));
+    assert_eq!(found(&mut world, TOPIC, -3), (0, 3, 1000));
+}
+
 #[test]
 fn of_append_times_the_first_offset_of_the_batch_is_told() {
     let mut world = World::with_special("append-time", "message.timestamp.type", "LogAppendTime");

@@ -159,6 +159,37 @@ fn files_stay_readable() {
     expect_none(&long);
 }
 
+/// Every `file::test` of `text` in backquotes.
+fn named_tests(text: &str) -> Vec<(&str, &str)> {
+    text.split('`').skip(1).step_by(2).filter_map(|quoted| quoted.split_once("::")).collect()
+}
+
+/// The table of field cases cannot rot: its tests exist, and no case is without a test or a reason.
+#[test]
+fn field_cases_name_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("docs/field-cases.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('-') && !line.contains("---"));
+    let mut cases = Vec::new();
+    let mut complaints = Vec::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [case, what, shown_by] = cells[..] else { panic!("not three cells: {row}") };
+        if what.is_empty() || shown_by.is_empty() || cases.contains(&case) {
+            complaints.push(format!("{case}: said twice, or without a test and without a reason"));
+        }
+        cases.push(case);
+        for (file, test) in named_tests(shown_by) {
+            let source = fs::read_to_string(root.join("tests").join(file)).unwrap_or_default();
+            if !source.contains(&format!("#[test]\nfn {test}()")) {
+                complaints.push(format!("{case}: there is no test {test} in tests/{file}"));
+            }
+        }
+    }
+    assert!(cases.len() >= 40, "only {} cases", cases.len());
+    expect_none(&complaints);
+}
+
 /// The rules themselves are tried on lines that break them.
 #[test]
 fn the_rules_see_what_they_are_for() {
@@ -167,4 +198,5 @@ fn the_rules_see_what_they_are_for() {
     assert_eq!(without_comment("let a = 1; // glommio"), "let a = 1; ");
     assert_eq!(without_comment("let a = \"tcp://x\";"), "let a = \"tcp://x\";");
     assert!(rank("net") > rank("runtime"));
+    assert_eq!(named_tests("`a/b.rs::one`, `c.rs::two` and `no test`"), [("a/b.rs", "one"), ("c.rs", "two")]);
 }

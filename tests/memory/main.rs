@@ -148,6 +148,22 @@ const CASES: &[Case] = &[
         body.id(number);
         body.end();
     }),
+    case("distinct topics", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        body.end();
+    }),
+    case("empty names", Api::DeleteRecords, 0, &[0, 0, 0, 1], |body, number| {
+        body.text(b"");
+        body.count(1);
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+    }),
+    case("topics without a partition", Api::DeleteRecords, 2, &[0, 0, 0, 1, 0], |body, _| {
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
     case("distinct topics", Api::CreatePartitions, 2, &[0, 0, 0, 0, 0, 0], |body, number| {
         body.distinct(number);
         body.bytes.put_slice(&[0, 0, 0, 1, 0]);
@@ -160,6 +176,18 @@ const CASES: &[Case] = &[
         body.end();
     }),
     case("the same resource", Api::IncrementalAlterConfigs, 1, &[0, 0], |body, _| {
+        body.bytes.put_u8(2);
+        body.text(b"");
+        body.count(0);
+        body.end();
+    }),
+    case("distinct topics", Api::AlterConfigs, 2, &[0, 0], |body, number| {
+        body.bytes.put_u8(2);
+        body.distinct(number);
+        body.count(0);
+        body.end();
+    }),
+    case("the same resource", Api::AlterConfigs, 2, &[0, 0], |body, _| {
         body.bytes.put_u8(2);
         body.text(b"");
         body.count(0);
@@ -191,6 +219,25 @@ const CASES: &[Case] = &[
         body.distinct(number);
         body.end();
     }),
+    case("distinct groups", Api::DescribeGroups, 6, &[1, 0], Body::distinct),
+    case("empty groups", Api::DescribeGroups, 0, &[], |body, _| body.text(b"")),
+    case("distinct groups", Api::DeleteGroups, 3, &[0], Body::distinct),
+    case("states", Api::ListGroups, 4, &[0], Body::distinct),
+    case("distinct groups without topics", Api::OffsetFetch, 8, &[0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(1);
+        body.end();
+    }),
+    case("all of distinct groups", Api::OffsetFetch, 8, &[0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(0);
+        body.end();
+    }),
+    case("the same group", Api::OffsetFetch, 8, &[0, 0], |body, _| {
+        body.text(b"g");
+        body.bytes.put_u8(0);
+        body.end();
+    }),
     case("empty names", Api::DescribeTopicPartitions, 0, &[0, 0, 0, 1, 0xff, 0], |body, _| {
         body.text(b"");
         body.end();
@@ -209,6 +256,15 @@ const NESTED: &[Nested] = &[
     }),
     ("empty changes", Api::IncrementalAlterConfigs, 1, &[2, 2, 2, b't'], &[0, 0, 0], |body, _| {
         body.bytes.put_slice(&[1, 0, 1]);
+        body.end();
+    }),
+    ("settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_slice(&[2, b'1']);
+        body.end();
+    }),
+    ("empty settings", Api::AlterConfigs, 2, &[2, 2, 2, b't'], &[0, 0, 0], |body, _| {
+        body.bytes.put_slice(&[1, 1]);
         body.end();
     }),
     ("configs", Api::CreateTopics, 5, &[2, 2, b'u', 0, 0, 0, 1, 0, 1, 1], &[0, 0, 0, 0, 0, 0, 0], |body, number| {
@@ -238,6 +294,62 @@ const NESTED: &[Nested] = &[
     }),
     ("keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, number| body.distinct(number)),
     ("empty keys", Api::DescribeConfigs, 4, &[2, 4, 2, b'1'], &[0, 0, 0, 0], |body, _| body.text(b"")),
+    ("partitions", Api::DeleteRecords, 2, &[2, 2, b't'], &[0, 0, 0, 0, 1, 0], |body, number| {
+        body.bytes.put_u32(number);
+        body.bytes.put_u64(0);
+        body.end();
+    }),
+    ("protocols", Api::JoinGroup, 6, &[2, b'g', 0, 0, 0x27, 0x10, 0, 0, 0, 1, 1, 0, 2, b'c'], &[0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(1);
+        body.end();
+    }),
+    ("groups", Api::FindCoordinator, 6, &[0], &[0], Body::distinct),
+    ("members", Api::LeaveGroup, 4, &[2, b'g'], &[0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(0);
+        body.end();
+    }),
+    ("assignments", Api::SyncGroup, 4, &[2, b'g', 0, 0, 0, 1, 2, b'm', 0], &[0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(1);
+        body.end();
+    }),
+    (
+        "partitions",
+        Api::OffsetCommit,
+        8,
+        &[2, b'g', 0xff, 0xff, 0xff, 0xff, 1, 0, 2, 2, b't'],
+        &[0, 0],
+        |body, number| {
+            body.bytes.put_u32(number % 2);
+            body.bytes.put_slice(&[0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 1]);
+            body.end();
+        },
+    ),
+    ("missing topics", Api::OffsetCommit, 8, &[2, b'g', 0xff, 0xff, 0xff, 0xff, 1, 0], &[0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(1);
+        body.end();
+    }),
+    ("partitions", Api::OffsetFetch, 7, &[2, b'g', 2, 2, b't'], &[0, 0, 0], |body, number| body.bytes.put_u32(number)),
+    ("topics", Api::OffsetFetch, 7, &[2, b'g'], &[0, 0], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u8(1);
+        body.end();
+    }),
+    ("ids", Api::OffsetFetch, 10, &[2, 2, b'g', 1, 0, 0, 0, 0], &[0, 0, 0], |body, number| {
+        body.id(number);
+        body.bytes.put_slice(&[2, 0, 0, 0, 0]);
+        body.end();
+    }),
+    ("partitions", Api::OffsetDelete, 0, &[0, 1, b'g', 0, 0, 0, 1, 0, 1, b't'], &[], |body, number| {
+        body.bytes.put_u32(number % 2);
+    }),
+    ("missing topics", Api::OffsetDelete, 0, &[0, 1, b'g'], &[], |body, number| {
+        body.distinct(number);
+        body.bytes.put_u32(0);
+    }),
     ("partitions", Api::DescribeLogDirs, 2, &[2, 2, b't'], &[0, 0], |body, number| body.bytes.put_u32(number)),
 ];
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use corelane::broker::catalog::alter::{Alteration, BROKER, Change, TOPIC};
+use corelane::broker::catalog::alter::{Alteration, BROKER, Change, TOPIC, Unnamed};
 use corelane::broker::catalog::create::NewTopic;
 use corelane::broker::catalog::partitions::MorePartitions;
 use corelane::broker::catalog::{Catalog, CatalogRecord, Command, Decision, ItemResult, decide};
@@ -71,7 +71,7 @@ fn change(name: &str, operation: Operation, value: Option<&str>) -> Change {
 
 fn alter(resource_type: i8, name: &str, changes: Vec<Change>) -> Command {
     let resources = vec![Alteration { resource_type, resource_name: Arc::from(name), changes }];
-    Command::AlterConfigs { resources, validate_only: false }
+    Command::AlterConfigs { resources, unnamed: Unnamed::Stay, validate_only: false }
 }
 
 fn more(name: &str, count: i32, assignments: Option<Vec<Vec<i32>>>) -> Command {
@@ -282,7 +282,8 @@ fn a_resource_may_appear_once_per_request() {
         resource_name: Arc::from("dc"),
         changes: vec![change("retention.ms", Operation::Set, Some(value))],
     };
-    let results = live.run(&Command::AlterConfigs { resources: vec![one("1"), one("2")], validate_only: false });
+    let resources = vec![one("1"), one("2")];
+    let results = live.run(&Command::AlterConfigs { resources, unnamed: Unnamed::Stay, validate_only: false });
     for result in results {
         assert_eq!(result.error.code(), 42);
         assert_eq!(result.message.as_deref(), Some("Each resource must appear at most once."));
@@ -353,8 +354,16 @@ fn a_step() -> impl Strategy<Value = Step> {
             let topics = vec![MorePartitions { name: Arc::from(name), count, assignments: None }];
             Command::CreatePartitions { topics, validate_only }
         }),
-        (prop::collection::vec(an_alteration(), 1..4), any::<bool>())
-            .prop_map(|(resources, validate_only)| Command::AlterConfigs { resources, validate_only }),
+        (
+            prop::collection::vec(an_alteration(), 1..4),
+            prop::sample::select(vec![Unnamed::Stay, Unnamed::Go]),
+            any::<bool>()
+        )
+            .prop_map(|(resources, unnamed, validate_only)| Command::AlterConfigs {
+                resources,
+                unnamed,
+                validate_only
+            }),
         (1..1_000_u32).prop_map(|count| Command::AllocateProducerIds { count }),
     ];
     prop_oneof![4 => run.prop_map(Step::Run), 1 => a_name().prop_map(Step::Delete)]

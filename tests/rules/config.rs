@@ -144,7 +144,7 @@ proptest! {
             let change = [Change { name, operation: *operation, value: value.as_deref() }];
             if *on_topic {
                 overrides = alter_topic(&config, &overrides, &change).unwrap_or(overrides);
-            } else if let Ok(dynamic) = alter_broker(&config, *scope, &change) {
+            } else if let Ok(dynamic) = alter_broker(&config, config.dynamic(), *scope, &change) {
                 config = config.with_dynamic(dynamic).unwrap();
             }
             let settled = settle(&config, &overrides);

@@ -1,5 +1,5 @@
 //! Whole shards on a disk in memory, killed or without power at any moment, again and again: what was acknowledged stays
-//! where it was, a retry finds its batch, and nothing is there twice.
+//! where it was, a retry finds its batch, nothing is there twice, and neither log start nor end ever move back.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use corelane::broker::catalog::create::NewTopic;
 use corelane::broker::catalog::{Command, Outcome};
 use corelane::broker::lifecycle;
 use corelane::broker::messages::{
-    AckLevel, Answer, Ask, CheckedBatch, PartitionKey, ProduceItem, Produced, ReadItem, ReadLimits,
+    AckLevel, Answer, Ask, CheckedBatch, Deletion, OffsetQuery, PartitionKey, ProduceItem, Produced, ReadItem,
+    ReadLimits,
 };
 use corelane::broker::shard::{LocalFuture, Shard, ShardParts};
 use corelane::config::Config;
@@ -23,6 +24,7 @@ use corelane::log::scan::{BatchFacts, HEADER_BYTES};
 use corelane::runtime::clock;
 use corelane::runtime::host::{self, Queue};
 use corelane::runtime::lane::mesh;
+use corelane::runtime::signal::{Bell, rung_or_elapsed};
 use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
@@ -41,12 +43,34 @@ const PARTITIONS: i32 = 3;
 const IN_FLIGHT: usize = 3;
 /// Batches that are known again.
 const WINDOW: usize = 5;
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
 
 /// One batch of a producer.
 #[derive(Clone)]
 struct Sent {
     bytes: Bytes,
     acknowledged: Option<i64>,
+}
+
+impl Sent {
+    fn records(&self) -> i64 {
+        i64::from(BatchHeader::read(&self.bytes).unwrap().last_offset_delta) + 1
+    }
+
+    /// True when it may be gone because the log begins at `start`.
+    fn may_be_deleted(&self, start: i64) -> bool {
+        self.acknowledged.is_none_or(|base| base + self.records() <= start)
+    }
+}
+
+/// Log start and end of one partition, as far as anybody was told.
+#[derive(Clone, Copy, Default)]
+struct Bounds {
+    start: i64,
+    /// Above this nobody wanted it.
+    start_max: i64,
+    end: i64,
 }
 
 /// A producer of one partition, which outlives the broker.
@@ -92,6 +116,8 @@ struct World {
     topic: Option<TopicId>,
     writers: Vec<Writer>,
     next_id: i64,
+    bounds: [Bounds; PARTITIONS as usize],
+    deletions: usize,
     /// The power went since the last start that came to its end.
     power_went: bool,
 }
@@ -125,7 +151,8 @@ impl Cluster {
 
     async fn create(&self) -> Option<TopicId> {
         // A small segment rolls every few batches.
-        let configs = [("internal.segment.bytes", "70000"), ("index.interval.bytes", "2000")];
+        let configs =
+            [("internal.segment.bytes", "70000"), ("index.interval.bytes", "2000"), ("file.delete.delay.ms", "100")];
         let topic = NewTopic {
             name: Arc::from("t"),
             partitions: PARTITIONS,
@@ -149,12 +176,20 @@ impl Cluster {
         shard.ask(shard.owner(key), Ask::Produce(vec![item], level))
     }
 
-    /// All batches of a partition, by base offset.
-    async fn read(&self, key: PartitionKey) -> BTreeMap<i64, Bytes> {
+    async fn offset(&self, key: PartitionKey, timestamp: i64) -> i64 {
+        let shard = &self.shards[0];
+        let query = OffsetQuery { key, timestamp, leader_epoch: -1 };
+        let Answer::Offsets(found) = shard.ask(shard.owner(key), Ask::Offsets(vec![query])).await else { panic!() };
+        assert_eq!(found[0].error, ErrorCode::None);
+        found[0].offset.0
+    }
+
+    /// All batches of a partition from its log start on, by base offset.
+    async fn read(&self, key: PartitionKey, start: i64) -> BTreeMap<i64, Bytes> {
         let mut found = BTreeMap::new();
-        let mut next = 0;
+        let mut next = start;
         loop {
-            let item = ReadItem { key, offset: Offset(next), bytes_max: 50_000, leader_epoch: -1 };
+            let item = ReadItem { key, offset: Offset(next), bytes_max: 50_000, leader_epoch: -1, last_epoch: -1 };
             let limits = ReadLimits { bytes_max: 50_000, first_whole: true };
             let shard = &self.shards[0];
             let answer = shard.ask(shard.owner(key), Ask::Read(vec![item], limits)).await;
@@ -170,7 +205,8 @@ impl Cluster {
             }
             while !bytes.is_empty() {
                 let facts = BatchFacts::read(&bytes, 0).unwrap();
-                assert_eq!(facts.base_offset.0, next, "offsets without a gap");
+                let is_first = found.is_empty() && facts.base_offset.0 <= start && facts.next_offset().0 > start;
+                assert!(facts.base_offset.0 == next || is_first, "offsets without a gap");
                 next = facts.next_offset().0;
                 found.insert(facts.base_offset.0, bytes.split_to(facts.bytes as usize));
             }
@@ -187,21 +223,59 @@ fn content(batch: &[u8]) -> &[u8] {
     &batch[16..]
 }
 
-/// Every acknowledged batch is at its offset, and of each producer every batch is there once, in order.
-async fn check(cluster: &Cluster, world: &World, topic: TopicId) {
+/// Neither end of a partition has moved back, and the start is one that somebody wanted.
+async fn check_bounds(cluster: &Cluster, world: &mut World, key: PartitionKey) -> i64 {
+    let (start, end) = (cluster.offset(key, EARLIEST).await, cluster.offset(key, LATEST).await);
+    let bounds = &mut world.bounds[key.partition as usize];
+    assert!(
+        bounds.start <= start && start <= bounds.start_max.max(bounds.start),
+        "start {} became {start}",
+        bounds.start
+    );
+    assert!(bounds.end <= end && start <= end, "end {} became {end}, start {start}", bounds.end);
+    (bounds.start, bounds.end) = (start, end);
+    if start > 0 {
+        let item = ReadItem { key, offset: Offset(start - 1), bytes_max: 1, leader_epoch: -1, last_epoch: -1 };
+        let limits = ReadLimits { bytes_max: 1, first_whole: true };
+        let shard = &cluster.shards[0];
+        let Answer::Read(read) = shard.ask(shard.owner(key), Ask::Read(vec![item], limits)).await else { panic!() };
+        assert_eq!(read[0].error, ErrorCode::OffsetOutOfRange, "below the log start {start}");
+    }
+    start
+}
+
+/// Every acknowledged batch is at its offset unless it was deleted, and of each producer every batch is there once, in order.
+async fn check(cluster: &Cluster, world: &mut World, topic: TopicId) {
     for partition in 0..PARTITIONS {
-        let found = cluster.read(PartitionKey { topic, partition }).await;
+        let key = PartitionKey { topic, partition };
+        let start = check_bounds(cluster, world, key).await;
+        let found = cluster.read(key, start).await;
         for writer in world.writers.iter().filter(|writer| writer.partition == partition) {
             let mine: Vec<_> = found.iter().filter(|(_, batch)| producer(batch) == writer.id).collect();
-            for (sent, (offset, batch)) in writer.sent.iter().zip(&mine) {
+            let is_first = |sent: &Sent| mine.first().is_none_or(|(_, batch)| content(batch) == content(&sent.bytes));
+            let deleted = match mine.is_empty() {
+                true => writer
+                    .sent
+                    .iter()
+                    .take_while(|sent| sent.acknowledged.is_some() && sent.may_be_deleted(start))
+                    .count(),
+                false => writer.sent.iter().position(is_first).expect("a batch that nobody sent"),
+            };
+            assert!(
+                writer.sent[..deleted].iter().all(|sent| sent.may_be_deleted(start)),
+                "{}",
+                told(world, writer, &mine)
+            );
+            for (sent, (offset, batch)) in writer.sent[deleted..].iter().zip(&mine) {
                 let is_it = content(batch) == content(&sent.bytes);
                 assert!(is_it, "producer {}: in order, none twice; {}", writer.id, told(world, writer, &mine));
                 assert!(sent.acknowledged.is_none_or(|acknowledged| acknowledged == **offset));
             }
             let promised = writer.sent.len() - writer.unacknowledged();
             let may_lose = writer.level == AckLevel::Written && world.power_went;
-            assert!(may_lose || mine.len() >= promised, "producer {}: {} of {promised}", writer.id, mine.len());
-            assert!(mine.len() <= writer.sent.len());
+            let known = deleted + mine.len();
+            assert!(may_lose || known >= promised, "producer {}: {known} of {promised}", writer.id);
+            assert!(known <= writer.sent.len());
         }
     }
 }
@@ -258,6 +332,41 @@ async fn write(cluster: Rc<Cluster>, world: Rc<RefCell<World>>, which: usize, to
     }
 }
 
+/// Deletes records now and then, each time a little more or everything, until the disk is gone or time is up.
+async fn delete(cluster: Rc<Cluster>, world: Rc<RefCell<World>>, topic: TopicId, mut dice: Dice, deleted: Rc<Bell>) {
+    loop {
+        clock::sleep(Duration::from_micros(dice.below(200_000) as u64)).await;
+        let partition = dice.below(PARTITIONS as usize) as i32;
+        let key = PartitionKey { topic, partition };
+        let (start, end) = (cluster.offset(key, EARLIEST).await, cluster.offset(key, LATEST).await);
+        let before = match dice.below(3) {
+            0 => -1,
+            _ => start + dice.below((end - start + 2) as usize) as i64,
+        };
+        let at = partition as usize;
+        {
+            let bounds = &mut world.borrow_mut().bounds[at];
+            (bounds.start, bounds.end) = (bounds.start.max(start), bounds.end.max(end));
+            bounds.start_max = if before < 0 { i64::MAX } else { bounds.start_max.max(before) };
+        }
+        let items = vec![Deletion { key, before: Offset(before) }];
+        let results = cluster.shards[dice.below(cluster.shards.len())].delete_records(items, Duration::ZERO).await;
+        match results[0].error {
+            ErrorCode::None => {
+                let low_watermark = results[0].low_watermark.0;
+                assert!(low_watermark >= before.max(end.min(before.max(0))), "{low_watermark} for {before}");
+                let world = &mut *world.borrow_mut();
+                world.bounds[at].start = world.bounds[at].start.max(low_watermark);
+                world.deletions += 1;
+                deleted.ring();
+            }
+            ErrorCode::OffsetOutOfRange => assert!(before > end, "{before} is not above {end}"),
+            ErrorCode::KafkaStorageError => return,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// One life of the broker, from its start to its sudden end.
 async fn live(disk: MemoryDisk, world: Rc<RefCell<World>>, mut dice: Dice) -> Option<()> {
     if dice.below(3) == 0 {
@@ -274,7 +383,7 @@ async fn live(disk: MemoryDisk, world: Rc<RefCell<World>>, mut dice: Dice) -> Op
     };
     // Nobody else looks at it yet: the producers begin later.
     let mut present = std::mem::take(&mut *world.borrow_mut());
-    check(&cluster, &present, topic).await;
+    check(&cluster, &mut present, topic).await;
     present.topic = Some(topic);
     let power_went = std::mem::take(&mut present.power_went);
     present.writers.retain(|writer| writer.level == AckLevel::Durable || !power_went);
@@ -289,12 +398,21 @@ async fn live(disk: MemoryDisk, world: Rc<RefCell<World>>, mut dice: Dice) -> Op
     for which in 0..5 {
         host::spawn(Queue::Requests, write(Rc::clone(&cluster), Rc::clone(&world), which, topic, dice.other()));
     }
-    clock::sleep(Duration::from_millis(dice.below(1_500) as u64)).await;
+    let deleted = Rc::new(Bell::default());
+    let deleting = delete(Rc::clone(&cluster), Rc::clone(&world), topic, dice.other(), Rc::clone(&deleted));
+    host::spawn(Queue::Requests, deleting);
+    let life = Duration::from_millis(dice.below(1_500) as u64);
+    if dice.below(3) == 0 {
+        rung_or_elapsed(&deleted, life).await; // ends with the answer
+    } else {
+        clock::sleep(life).await;
+    }
     Some(())
 }
 
 #[test]
 fn what_was_acknowledged_survives_every_crash_and_no_retry_is_there_twice() {
+    let (mut deletions, mut deleted_through) = (0, 0);
     let acknowledged = run(1_000, |dice| {
         let world = Rc::new(RefCell::new(World::default()));
         let mut disk = MemoryDisk::default();
@@ -304,8 +422,14 @@ fn what_was_acknowledged_survives_every_crash_and_no_retry_is_there_twice() {
             world.borrow_mut().power_went |= power_goes;
             disk = if power_goes { disk.power_cut(|end| dice.below(end)) } else { disk.copy() };
         }
-        let writers = &world.borrow().writers;
+        let world = world.borrow();
+        deletions += world.deletions;
+        deleted_through += world.bounds.iter().filter(|bounds| bounds.start > 0 && bounds.start == bounds.end).count();
+        let writers = &world.writers;
         writers.iter().map(|writer| writer.sent.len() - writer.unacknowledged()).sum()
     });
-    assert!(acknowledged > 1_000, "{acknowledged} batches were acknowledged");
+    println!(
+        "{acknowledged} batches were acknowledged, {deletions} deletions, {deleted_through} logs were empty at the end"
+    );
+    assert!(acknowledged > 1_000 && deletions > 100 && deleted_through > 0);
 }

@@ -25,6 +25,11 @@ const TRAPS: [&[u8]; 12] = [
 pub struct Dice(u64);
 
 impl Dice {
+    /// Dice that fall alike for the same number.
+    pub fn of(number: u64) -> Self {
+        Self(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
     pub fn roll(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -100,7 +105,7 @@ pub fn run(share: u64, mut case: impl FnMut(&mut Dice) -> usize) -> usize {
     let mut passed = 0;
     for number in 0..number_of("CORELANE_FUZZ_CASES", CASES).div_ceil(share) {
         let _number = Number(number);
-        let mut dice = Dice((seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut dice = Dice::of(seed << 32 | number);
         passed += case(&mut dice);
     }
     passed

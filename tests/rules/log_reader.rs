@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use corelane::ids::{LogId, Offset};
 use corelane::log::commit_pace::CommitMode;
-use corelane::log::log_file::{FileHeader, GroupStamp, LogRecord, crc32c, encode_group};
+use corelane::log::crc::crc32c;
+use corelane::log::log_file::{FileHeader, GroupStamp, LogRecord, encode_group};
 use corelane::log::log_reader::{Damage, LogFolder, read_logs};
 
 use crate::commit_log::{FOLDER, GENERATION, STORE, batch, read, start};

@@ -23,7 +23,7 @@ pub enum WriteFault {
     Dead(usize),
 }
 
-/// What a power cut leaves for sure. Renames and removals count as durable at once.
+/// What a power cut leaves for sure. Removals count as durable at once, and so do renames of folders and over other files.
 #[derive(Clone, Default)]
 struct Durable {
     /// Content as of the last flush.
@@ -32,6 +32,8 @@ struct Durable {
     named: BTreeSet<PathBuf>,
     /// Files whose every write is durable.
     direct: BTreeSet<PathBuf>,
+    /// Files that were renamed in a folder that was not flushed since, in order: a cut undoes some of the last.
+    renamed: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Durable {
@@ -50,6 +52,7 @@ impl Durable {
         self.synced.remove(path);
         self.named.remove(path);
         self.direct.remove(path);
+        self.renamed.retain(|(_, to)| to != path);
     }
 }
 
@@ -90,6 +93,28 @@ impl MemoryDisk {
 
     /// What is left after a power cut: of what was not flushed any sector may be old or new, and new names may be missing.
     pub fn power_cut(&self, mut below: impl FnMut(usize) -> usize) -> Self {
+        let before = self.copy();
+        before.undo_renames(&mut below);
+        before.lose_unflushed(below)
+    }
+
+    fn undo_renames(&self, below: &mut impl FnMut(usize) -> usize) {
+        let renamed = std::mem::take(&mut self.0.durable.borrow_mut().renamed);
+        let kept = below(renamed.len() + 1);
+        for (from, to) in renamed[kept..].iter().rev() {
+            if self.find(from).is_err() {
+                self.move_file(to, from);
+            }
+        }
+    }
+
+    fn move_file(&self, from: &Path, to: &Path) {
+        let content = self.0.files.borrow_mut().remove(from).unwrap();
+        self.0.durable.borrow_mut().rename(from, to);
+        self.0.files.borrow_mut().insert(to.to_owned(), content);
+    }
+
+    fn lose_unflushed(&self, mut below: impl FnMut(usize) -> usize) -> Self {
         let durable = self.0.durable.borrow();
         let left = Self::default();
         for (path, content) in self.0.files.borrow().iter() {
@@ -109,6 +134,7 @@ impl MemoryDisk {
     fn sync_all(&self) {
         let files = self.0.files.borrow();
         let durable = &mut *self.0.durable.borrow_mut();
+        durable.renamed.clear();
         durable.named.extend(files.keys().cloned());
         for (path, content) in files.iter().filter(|(path, _)| !durable.direct.contains(*path)) {
             durable.synced.insert(path.clone(), content.borrow().clone());
@@ -248,12 +274,13 @@ impl Disk for MemoryDisk {
             return Err(io::ErrorKind::NotFound.into());
         }
         for path in moved {
-            let content = self.find(&path)?;
             let rest = path.strip_prefix(from).unwrap();
             let moved_to = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
-            self.0.files.borrow_mut().remove(&path);
-            self.0.durable.borrow_mut().rename(&path, &moved_to);
-            self.0.files.borrow_mut().insert(moved_to, content);
+            let is_new = rest.as_os_str().is_empty() && self.find(&moved_to).is_err();
+            self.move_file(&path, &moved_to);
+            if is_new {
+                self.0.durable.borrow_mut().renamed.push((path, moved_to));
+            }
         }
         Ok(())
     }
@@ -271,7 +298,9 @@ impl Disk for MemoryDisk {
 
     async fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let names = self.paths().into_iter().filter(|file| file.parent() == Some(path));
-        self.0.durable.borrow_mut().named.extend(names);
+        let durable = &mut *self.0.durable.borrow_mut();
+        durable.named.extend(names);
+        durable.renamed.retain(|(from, _)| from.parent() != Some(path));
         Ok(())
     }
 

@@ -102,7 +102,10 @@ fn api_versions_answers_every_version() {
         let answer = bare.ask(version, request);
         assert_eq!(answer.error_code, 0);
         let keys: Vec<i16> = answer.api_keys.iter().map(|api| api.api_key).collect();
-        assert_eq!(keys, [0, 1, 2, 3, 18, 19, 20, 22, 32, 35, 37, 44, 60, 75]);
+        assert_eq!(
+            keys,
+            [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 60, 75]
+        );
         let produce = &answer.api_keys[0];
         assert_eq!((produce.min_version, produce.max_version), (0, 13), "old librdkafka looks for version 0");
         if version >= 3 {
@@ -151,7 +154,7 @@ fn api_versions_refuses_software_names_that_kafka_refuses() {
 #[test]
 fn what_is_not_served_is_closed() {
     let bare = Bare::new();
-    for (key, version) in [(999_i16, 0_i16), (-1, 0), (8, 2), (1, 19), (3, 14), (19, 1), (3, -1)] {
+    for (key, version) in [(999_i16, 0_i16), (-1, 0), (8, 1), (8, 11), (1, 19), (3, 14), (19, 1), (3, -1)] {
         let mut frame = BytesMut::new();
         frame.put_i16(key);
         frame.put_i16(version);
@@ -431,6 +434,56 @@ fn incremental_alter_configs_in_every_version() {
     assert_eq!(bare.catalog().topic("dc").unwrap().settings.segment_bytes, 20_000_000);
 }
 
+/// What AlterConfigs does not name goes; refusals are those of IncrementalAlterConfigs.
+#[test]
+fn alter_configs_sets_everything_at_once_in_every_version() {
+    use alter_configs_request::{AlterConfigsResource, AlterableConfig};
+    let config = |(name, value): (&str, Option<&str>)| {
+        AlterableConfig::default().with_name(text(name)).with_value(value.map(text))
+    };
+    let resource = |kind, name: &str, configs: &[(&str, Option<&str>)]| {
+        let configs = configs.iter().copied().map(config).collect();
+        let resource = AlterConfigsResource::default().with_resource_type(kind);
+        resource.with_resource_name(text(name)).with_configs(configs)
+    };
+    let request = |resources, validate_only| {
+        AlterConfigsRequest::default().with_resources(resources).with_validate_only(validate_only)
+    };
+    for version in 0..=2 {
+        let bare = Bare::new();
+        bare.create(&[("dc", 1)]);
+        let ask = |resources, validate_only| {
+            let answer = bare.ask(version, request(resources, validate_only));
+            answer.responses.iter().map(|item| item.error_code).collect::<Vec<_>>()
+        };
+        let set = || bare.catalog().topic("dc").unwrap().overrides.clone().into_iter().collect::<Vec<_>>();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(ask(vec![resource(2, "dc", &[("retention.ms", Some("1000"))])], false), [0]);
+        assert_eq!(ask(vec![resource(2, "dc", &[("cleanup.policy", Some("compact"))])], true), [0]);
+        assert_eq!(set(), [pair("retention.ms", "1000")], "only looked at");
+        assert_eq!(ask(vec![resource(2, "dc", &[("cleanup.policy", Some("compact"))])], false), [0]);
+        assert_eq!(set(), [pair("cleanup.policy", "compact")]);
+        let refused = vec![
+            resource(2, "dc", &[("retention.ms", None)]),
+            resource(2, "nope", &[("retention.ms", Some("1"))]),
+            resource(2, "", &[]),
+            resource(8, "1", &[("root", Some("DEBUG"))]),
+            resource(4, "2", &[]),
+            resource(4, "1", &[("message.max.bytes", Some("a"))]),
+        ];
+        assert_eq!(ask(refused, false), [42, 3, 42, 42, 42, 42]);
+        assert_eq!(ask(vec![resource(2, "dc", &[("nosuch", Some("1"))])], false), [40]);
+        assert_eq!(ask(vec![resource(2, "dc", &[]), resource(2, "dc", &[])], false), [42, 42]);
+        assert_eq!(set(), [pair("cleanup.policy", "compact")]);
+        assert_eq!(ask(vec![resource(4, "1", &[("log.segment.bytes", Some("20000000"))])], false), [0]);
+        assert_eq!(ask(vec![resource(4, "1", &[("message.max.bytes", Some("2000000"))])], false), [0]);
+        let dynamic = bare.catalog().dynamic().broker.clone();
+        assert_eq!(dynamic.into_iter().collect::<Vec<_>>(), [pair("message.max.bytes", "2000000")]);
+        assert_eq!(ask(vec![resource(2, "dc", &[]), resource(4, "1", &[])], false), [0, 0]);
+        assert!(set().is_empty() && bare.catalog().dynamic().broker.is_empty());
+    }
+}
+
 fn described(kind: i8, name: &str, keys: Option<&[&str]>) -> DescribeConfigsResource {
     let keys = keys.map(|keys| keys.iter().map(|key| text(key)).collect());
     DescribeConfigsResource::default()
@@ -637,17 +690,29 @@ fn pages_lead_through_every_partition() {
     }
 }
 
-const COLD: [Api; 10] = [
+const COLD: [Api; 22] = [
     Api::Metadata,
     Api::ApiVersions,
     Api::CreateTopics,
     Api::DeleteTopics,
     Api::DescribeConfigs,
+    Api::AlterConfigs,
     Api::DescribeLogDirs,
     Api::CreatePartitions,
     Api::IncrementalAlterConfigs,
     Api::DescribeCluster,
     Api::DescribeTopicPartitions,
+    Api::OffsetCommit,
+    Api::OffsetFetch,
+    Api::FindCoordinator,
+    Api::JoinGroup,
+    Api::Heartbeat,
+    Api::LeaveGroup,
+    Api::SyncGroup,
+    Api::DescribeGroups,
+    Api::ListGroups,
+    Api::DeleteGroups,
+    Api::OffsetDelete,
 ];
 
 fn a_frame() -> impl Strategy<Value = Bytes> {

@@ -9,7 +9,7 @@ use corelane::ids::{LogId, Offset};
 use corelane::log::index::{IndexRules, TimestampOffset};
 use corelane::log::names::Kind;
 use corelane::log::scan::{Gaps, Stop};
-use corelane::log::segment::{Incoming, Known, RollRules, Sealing, Segment};
+use corelane::log::segment::{Incoming, Known, RollRules, Sealing, Segment, remove_deleted};
 use corelane::log::segment_read::ReadLimits;
 use proptest::prelude::*;
 
@@ -323,7 +323,7 @@ fn deleted_files_wait_for_their_removal_and_readers_go_on() {
     segment.mark_deleted().unwrap();
     assert!(names().len() == 4 && names().iter().all(|name| name.ends_with(".deleted")), "{:?}", names());
     read_everything(&segment, &all);
-    run(segment.remove_deleted()).unwrap();
+    run(remove_deleted(&PlainDisk::default(), folder.path(), segment.base())).unwrap();
     assert_eq!(names().len(), 0);
 }
 

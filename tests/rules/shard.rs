@@ -1,5 +1,7 @@
 //! One whole shard on a disk in memory: what failures, full disks and deletions at bad moments leave behind.
 
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,15 +11,15 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use corelane::broker::catalog::create::NewTopic;
 use corelane::broker::catalog::{self, Command};
+use corelane::broker::lifecycle;
 use corelane::broker::messages::{
     AckLevel, Answer, Ask, CheckedBatch, Fetched, Message, PartitionKey, ProduceItem, Produced, ReadItem, ReadLimits,
 };
-use corelane::broker::recovery::{self, Opened, Steps};
 use corelane::broker::shard::{LocalFuture, Shard, ShardParts};
 use corelane::config::Config;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence, ShardId};
 use corelane::log::layout::Layout;
-use corelane::log::store::StoreState;
+use corelane::log::store::Store;
 use corelane::requests::{self, Begun, Outcome};
 use corelane::runtime::lane::{LaneReceiver, mesh};
 use corelane::runtime::signal::first_of;
@@ -26,59 +28,51 @@ use corelane::wire::batch::BatchHeader;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
-use crate::memory_disk::{MemoryDisk, WriteFault};
+use crate::memory_disk::{MemoryDisk, MemoryFile, WriteFault};
 use crate::mini_host;
 
-const DATA: &str = "/data";
+pub const DATA: &str = "/data";
 /// Settings under which a commit log has two files of 4 MiB and a checkpoint comes each second.
-const SMALL: &[(&str, &str)] = &[
+pub(crate) const SMALL: &[(&str, &str)] = &[
     ("corelane.log.file.bytes", "4194304"),
     ("corelane.log.files.max", "2"),
     ("corelane.checkpoint.interval.ms", "1000"),
     ("corelane.commit", "ring"),
 ];
 
-struct Node {
-    shard: Rc<Shard<MemoryDisk>>,
+pub(crate) struct Node {
+    pub(crate) shard: Rc<Shard<MemoryDisk>>,
+    /// Until it is stopped.
+    store: RefCell<Option<Store<MemoryFile>>>,
     _lanes: Vec<LaneReceiver<Message>>,
 }
 
 impl Node {
     /// From what is on the disk to a shard that serves, as the broker starts.
-    async fn start(disk: &MemoryDisk, settings: &[(&str, &str)]) -> Self {
-        let config = Arc::new(Config::with(settings).unwrap());
-        let layout = Layout::new(Path::new(DATA));
+    pub(crate) async fn start(disk: &MemoryDisk, settings: &[(&str, &str)]) -> Self {
         let (lanes, receivers) = mesh(1);
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
             disk: disk.clone(),
-            config: Arc::clone(&config),
+            config: Arc::new(Config::with(settings).unwrap()),
             advertised: ("localhost".to_owned(), 9092),
-            layout: layout.clone(),
+            layout: Layout::new(Path::new(DATA)),
             lanes,
             progress: Arc::default(),
         });
-        let Opened { mut store, catalog_host, plan } =
-            recovery::open(disk, &layout, &config, 1, &mut Steps::begin()).await.unwrap();
-        shard.host_catalog(catalog_host);
-        for ask in [Ask::Recover(Arc::clone(&plan)), Ask::Settle(Arc::clone(&plan))] {
-            let Answer::Recovered(done) = shard.ask(ShardId(0), ask).await else { panic!() };
-            done.unwrap();
-        }
-        store.write(StoreState { live_generation: plan.generation, ..store.state() }).await.unwrap();
-        shard.ask(ShardId(0), Ask::Serve).await;
-        Self { shard, _lanes: receivers }
+        let store = lifecycle::bring_up(&shard).await.unwrap();
+        Self { shard, store: RefCell::new(Some(store)), _lanes: receivers }
     }
 
-    fn ask(&self, ask: Ask) -> LocalFuture<Answer> {
+    pub(crate) fn ask(&self, ask: Ask) -> LocalFuture<Answer> {
         self.shard.ask(ShardId(0), ask)
     }
 
-    async fn create(&self, name: &str) -> PartitionKey {
+    pub(crate) async fn create(&self, name: &str) -> PartitionKey {
         self.create_with(name, &[]).await
     }
 
-    async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
+    pub(crate) async fn create_with(&self, name: &str, configs: &[(&str, &str)]) -> PartitionKey {
         let topic = NewTopic {
             name: Arc::from(name),
             partitions: 1,
@@ -92,12 +86,12 @@ impl Node {
         PartitionKey { topic: topic.id, partition: 0 }
     }
 
-    async fn delete(&self, key: PartitionKey) {
+    pub(crate) async fn delete(&self, key: PartitionKey) {
         self.shard.change_catalog(Command::DeleteTopics { ids: vec![key.topic] }).await.unwrap();
     }
 
     /// Sends batches with acks=all in one request.
-    fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
+    pub fn send(&self, key: PartitionKey, batches: &[Bytes]) -> LocalFuture<Answer> {
         let items = batches.iter().map(|bytes| ProduceItem {
             key,
             checked: Ok(CheckedBatch {
@@ -109,32 +103,31 @@ impl Node {
         self.ask(Ask::Produce(items.collect(), AckLevel::Durable))
     }
 
-    async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
+    pub async fn produce(&self, key: PartitionKey, batch: &Bytes) -> (ErrorCode, i64) {
         let results = produced(self.send(key, std::slice::from_ref(batch)).await);
         (results[0].error, results[0].base_offset.0)
     }
 
-    async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1 };
+    pub(crate) async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
+        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
         let limits = ReadLimits { bytes_max: 1 << 20, first_whole: true };
         let Answer::Read(mut found) = self.ask(Ask::Read(vec![item], limits)).await else { panic!() };
         found.remove(0)
     }
 
-    async fn close(&self) -> Result<(), String> {
-        self.ask(Ask::Drain).await;
-        let Answer::Closed(closed) = self.ask(Ask::Close).await else { panic!() };
-        closed.map(|_| ())
+    pub(crate) async fn close(&self) -> Result<(), String> {
+        let store = self.store.borrow_mut().take().unwrap();
+        lifecycle::shut_down(&self.shard, store).await
     }
 }
 
-fn produced(answer: Answer) -> Vec<Produced> {
+pub fn produced(answer: Answer) -> Vec<Produced> {
     let Answer::Produced(results) = answer else { panic!() };
     results
 }
 
 /// One record of `bytes` bytes by a producer.
-fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
+pub fn batch(producer: i64, sequence: i32, bytes: usize) -> Bytes {
     let builder = BatchBuilder::new().producer(ProducerId(producer), ProducerEpoch(0), Sequence(sequence));
     builder.value(1_700_000_000_000, &vec![7; bytes]).build().freeze()
 }
@@ -144,7 +137,7 @@ fn segment(topic: &str) -> PathBuf {
     Path::new(DATA).join(format!("kafka/{topic}-0/00000000000000000000.log"))
 }
 
-async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'static) -> Option<T> {
+pub(crate) async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'static) -> Option<T> {
     let late = async move {
         clock::sleep(Duration::from_secs(seconds)).await;
         None
@@ -152,7 +145,7 @@ async fn within<T: 'static>(seconds: u64, what: impl Future<Output = T> + 'stati
     first_of(vec![Box::pin(async move { Some(what.await) }), Box::pin(late)]).await
 }
 
-fn wait(millis: u64) -> impl Future<Output = ()> {
+pub(crate) fn wait(millis: u64) -> impl Future<Output = ()> {
     clock::sleep(Duration::from_millis(millis))
 }
 
@@ -207,7 +200,7 @@ fn after_a_failed_flush_recovery_takes_the_batch_from_the_commit_log() {
 }
 
 /// Waits until the commit log has its files, then leaves no room at all.
-async fn fill_up(disk: &MemoryDisk) {
+pub(crate) async fn fill_up(disk: &MemoryDisk) {
     wait(2000).await;
     disk.limit(Some(disk.total_bytes()));
 }
@@ -330,6 +323,8 @@ fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_
     });
 }
 
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// A Fetch of version 4 of one partition that waits a long time for one byte.
 fn fetch_frame(topic: &str, offset: i64) -> Bytes {
     let mut frame = BytesMut::new();
@@ -365,7 +360,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         let key = node.create("t").await;
         let begun = within(1, {
             let shard = Rc::clone(&node.shard);
-            async move { requests::begin(&shard, fetch_frame("t", 0)).await }
+            async move { requests::begin(&shard, LOCAL, fetch_frame("t", 0)).await }
         });
         let Some(Begun::Later(mut left)) = begun.await else { panic!("the connection cannot read on") };
         std::future::poll_fn(|context| {
@@ -377,7 +372,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         drop(left);
         turns().await;
         assert_eq!(node.shard.waiting_fetches(), 0, "a client that left is forgotten");
-        let Begun::Later(stays) = requests::begin(&node.shard, fetch_frame("t", 0)).await else { panic!() };
+        let Begun::Later(stays) = requests::begin(&node.shard, LOCAL, fetch_frame("t", 0)).await else { panic!() };
         let mut answer = std::pin::pin!(within(5, stays));
         std::future::poll_fn(|context| {
             assert!(answer.as_mut().poll(context).is_pending());
@@ -385,7 +380,7 @@ fn a_waiting_fetch_holds_its_connection_only_as_long_as_the_client_stays() {
         })
         .await;
         assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
-        let Some(Outcome::Answer(answer)) = answer.await else { panic!("it is woken by what came") };
+        let Some(Outcome::Charged(answer, _)) = answer.await else { panic!("it is woken by what came") };
         assert!(answer.len() > 60);
     });
 }

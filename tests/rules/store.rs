@@ -91,7 +91,7 @@ fn what_cannot_be_trusted_is_refused_by_name() {
         assert!(empty.await.contains("both copies"));
         let later = refused(&|bytes| {
             bytes[8] = 2;
-            let crc = corelane::log::log_file::crc32c(&bytes[..60]);
+            let crc = corelane::log::crc::crc32c(&bytes[..60]);
             bytes[60..64].copy_from_slice(&crc.to_le_bytes());
         });
         assert!(later.await.contains("version 2"));

@@ -1,4 +1,4 @@
-//! Changing settings of topics and of the broker, one by one (IncrementalAlterConfigs).
+//! Changing settings of topics and of the broker: one by one (IncrementalAlterConfigs) or all at once (AlterConfigs).
 //!
 //! Source: apache/kafka `ConfigAdminManager.java`, `ConfigurationControlManager.java`; compared with Apache Kafka 4.4.0.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::command::{Draft, ItemResult, Outcome, Refusal};
 use super::{CatalogRecord, Topic, names};
-use crate::config::{self, Operation};
+use crate::config::{self, Operation, Overrides};
 use crate::wire::error_code::ErrorCode;
 
 /// Resources that one request may change; as many as records in one request of Kafka.
@@ -46,8 +46,17 @@ pub struct Alteration {
     pub changes: Vec<Change>,
 }
 
+/// What happens to settings of a resource that its changes do not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unnamed {
+    /// They stay (IncrementalAlterConfigs).
+    Stay,
+    /// They go: the changes are all that the resource sets (AlterConfigs).
+    Go,
+}
+
 /// Changes settings; one result per resource.
-pub(super) fn alter(draft: &mut Draft, resources: &[Alteration]) -> Vec<ItemResult> {
+pub(super) fn alter(draft: &mut Draft, resources: &[Alteration], unnamed: Unnamed) -> Vec<ItemResult> {
     let mut times: HashMap<(i8, &str), usize> = HashMap::with_capacity(resources.len());
     for resource in resources {
         *times.entry((resource.resource_type, &*resource.resource_name)).or_insert(0) += 1;
@@ -57,17 +66,20 @@ pub(super) fn alter(draft: &mut Draft, resources: &[Alteration]) -> Vec<ItemResu
         return resources.iter().map(|_| Refusal::new(ErrorCode::PolicyViolation, message).into()).collect();
     }
     let once = |resource: &Alteration| times[&(resource.resource_type, &*resource.resource_name)] == 1;
-    resources.iter().map(|resource| alter_one(draft, resource, once(resource)).into()).collect()
+    let alter = |resource: &Alteration| {
+        if !once(resource) {
+            return Err(Refusal::new(ErrorCode::InvalidRequest, "Each resource must appear at most once."));
+        }
+        alter_one(draft, resource, unnamed)
+    };
+    resources.iter().map(alter).map(ItemResult::from).collect()
 }
 
-fn alter_one(draft: &mut Draft, resource: &Alteration, once: bool) -> Result<Outcome, Refusal> {
-    if !once {
-        return Err(Refusal::new(ErrorCode::InvalidRequest, "Each resource must appear at most once."));
-    }
+fn alter_one(draft: &mut Draft, resource: &Alteration, unnamed: Unnamed) -> Result<Outcome, Refusal> {
     check_changes(&resource.changes)?;
     match resource.resource_type {
-        TOPIC => alter_topic(draft, resource),
-        BROKER => alter_broker(draft, resource),
+        TOPIC => alter_topic(draft, resource, unnamed),
+        BROKER => alter_broker(draft, resource, unnamed),
         other => Err(Refusal::new(ErrorCode::InvalidRequest, unknown_type(other))),
     }
 }
@@ -97,10 +109,12 @@ fn check_changes(changes: &[Change]) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorCode::InvalidRequest, message))
 }
 
-fn alter_topic(draft: &mut Draft, resource: &Alteration) -> Result<Outcome, Refusal> {
+fn alter_topic(draft: &mut Draft, resource: &Alteration, unnamed: Unnamed) -> Result<Outcome, Refusal> {
     let topic = existing_topic(draft, &resource.resource_name)?;
     let changes = known(&resource.changes)?;
-    let overrides = config::alter_topic(draft.catalog.config(), &topic.overrides, &changes)?;
+    let none = Overrides::new();
+    let before = if unnamed == Unnamed::Go { &none } else { &topic.overrides };
+    let overrides = config::alter_topic(draft.catalog.config(), before, &changes)?;
     if overrides != topic.overrides {
         draft.record(CatalogRecord::TopicConfigs { id: topic.id, overrides });
     }
@@ -116,11 +130,15 @@ fn existing_topic(draft: &Draft, name: &str) -> Result<Arc<Topic>, Refusal> {
     draft.catalog.topic(name).cloned().ok_or_else(missing)
 }
 
-fn alter_broker(draft: &mut Draft, resource: &Alteration) -> Result<Outcome, Refusal> {
+fn alter_broker(draft: &mut Draft, resource: &Alteration, unnamed: Unnamed) -> Result<Outcome, Refusal> {
     let scope = config::Scope::to_alter(&resource.resource_name, draft.catalog.node_id())
         .map_err(|message| Refusal::new(ErrorCode::InvalidRequest, message))?;
     let changes = known(&resource.changes)?;
-    let dynamic = config::alter_broker(draft.catalog.config(), scope, &changes)?;
+    let mut before = draft.catalog.dynamic().clone();
+    if unnamed == Unnamed::Go {
+        before.layer_mut(scope).clear();
+    }
+    let dynamic = config::alter_broker(draft.catalog.config(), &before, scope, &changes)?;
     if dynamic != *draft.catalog.dynamic() {
         draft.record(CatalogRecord::BrokerConfigs { all: dynamic.all, broker: dynamic.broker });
     }

@@ -39,6 +39,8 @@ pub enum Command {
     AlterConfigs {
         /// One item each.
         resources: Vec<alter::Alteration>,
+        /// What becomes of the resources' other settings.
+        unnamed: alter::Unnamed,
         /// Only say what would happen.
         validate_only: bool,
     },
@@ -177,8 +179,8 @@ pub fn decide(catalog: &Catalog, command: &Command, new_id: impl FnMut() -> Topi
             draft.keep_unless(*validate_only, catalog);
             results
         }
-        Command::AlterConfigs { resources, validate_only } => {
-            let results = alter::alter(&mut draft, resources);
+        Command::AlterConfigs { resources, unnamed, validate_only } => {
+            let results = alter::alter(&mut draft, resources, *unnamed);
             draft.keep_unless(*validate_only, catalog);
             results
         }

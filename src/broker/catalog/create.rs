@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::command::{Draft, ItemResult, Outcome, Refusal};
 use super::{Catalog, CatalogRecord, PARTITIONS_MAX, Topic, names, settings};
-use crate::config::{self, Overrides};
+use crate::config::{self, Config, Overrides};
 use crate::ids::TopicId;
 use crate::wire::error_code::ErrorCode;
 
@@ -58,17 +58,19 @@ fn ensure_one(draft: &mut Draft, name: &str, new_id: &mut impl FnMut() -> TopicI
     if let Some(topic) = draft.catalog.topic(name) {
         return Ok(Arc::clone(topic));
     }
-    let plan = check(&draft.catalog, &default_topic(name), 1)?;
+    let plan = check(&draft.catalog, &default_topic(draft.catalog.config(), name), 1)?;
     make(draft, plan, new_id)
 }
 
 /// What is made when a client asks for a topic that is not there: the broker's own topics get their own form.
-fn default_topic(name: &str) -> NewTopic {
-    let (partitions, configs) = match settings::internal_topic(name) {
+fn default_topic(config: &Config, name: &str) -> NewTopic {
+    let (partitions, configs) = match settings::internal_topic(config, name) {
         Some((partitions, configs)) => (partitions, configs.into_iter().map(|(k, v)| (k, Some(v))).collect()),
         None => (-1, Vec::new()),
     };
-    NewTopic { name: Arc::from(name), partitions, replication_factor: -1, assignments: Vec::new(), configs }
+    // One replica, whatever `default.replication.factor` says: groups must be able to begin.
+    let replication_factor = if names::is_internal(name) { 1 } else { -1 };
+    NewTopic { name: Arc::from(name), partitions, replication_factor, assignments: Vec::new(), configs }
 }
 
 /// A topic that may be made.

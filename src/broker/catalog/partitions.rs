@@ -49,10 +49,23 @@ fn add_one(draft: &mut Draft, item: &MorePartitions, times_in_request: usize) ->
     let Some(topic) = draft.catalog.topic(&item.name).cloned() else {
         return Err(Refusal { error: ErrorCode::UnknownTopicOrPartition, message: None });
     };
+    if topic.internal {
+        return Err(keeps_its_partitions(&topic.name));
+    }
     let more = check(draft.catalog.node_id(), &topic, item)?;
     check_total(&draft.catalog, more)?;
     draft.record(CatalogRecord::PartitionsAdded { id: topic.id, logs: draft.log_ids(more) });
     Ok(Outcome::Nothing)
+}
+
+/// What is kept for a group or a transaction is found by a hash over the number of partitions: with another number it
+/// would be out of sight. Kafka allows it, and loses sight of them at its next start.
+fn keeps_its_partitions(name: &str) -> Refusal {
+    let message = format!(
+        "The topic {name} keeps the number of partitions that it was made with: with another one, the groups and \
+         transactions in it could not be found again."
+    );
+    Refusal::new(ErrorCode::InvalidRequest, message)
 }
 
 fn check(node_id: i32, topic: &Topic, item: &MorePartitions) -> Result<usize, Refusal> {

@@ -1,30 +1,41 @@
 //! What a topic's settings come to, and those of the topics that the broker itself writes.
 
-use crate::config::{Config, Overrides, TopicSettings, topic};
+use super::names;
+use crate::config::{Config, Durability, Overrides, TopicSettings, topic};
 
-/// Partitions of the topics that the broker itself writes, as in Kafka.
-const INTERNAL_PARTITIONS: i32 = 50;
+/// The topic of consumer groups: who is in them, how far they have read.
+pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// Small segments of the broker's own topics, so that compaction has something to do. Source: Kafka's default.
-const INTERNAL_SEGMENT_BYTES: &str = "104857600";
+/// Partitions of the topic of transactions, as in Kafka.
+const TRANSACTIONS_PARTITIONS: i32 = 50;
+
+/// Small segments of the topic of transactions, so that compaction has something to do. Source: Kafka's default.
+const TRANSACTIONS_SEGMENT_BYTES: i32 = 104_857_600;
 
 /// What a topic's settings come to.
 ///
 /// Values were checked before they became a record. One that is no longer accepted (a later version, other broker
-/// settings) is passed over, so that one value cannot keep the broker from starting.
+/// settings) is passed over, so that one value cannot keep the broker from starting. What the broker itself writes is
+/// always on disk when it is answered, whatever topic and broker say.
 #[must_use]
-pub fn in_force(config: &Config, overrides: &Overrides) -> TopicSettings {
-    topic::settle(config, overrides)
+pub fn in_force(config: &Config, name: &str, overrides: &Overrides) -> TopicSettings {
+    let settings = topic::settle(config, overrides);
+    if names::is_internal(name) { TopicSettings { durability: Durability::Disk, ..settings } } else { settings }
 }
 
-/// Partitions and settings of one of the broker's own topics that a client asks for before it is needed.
+/// Partitions and settings of one of the broker's own topics, for when it is needed or a client asks for it.
 #[must_use]
-pub fn internal_topic(name: &str) -> Option<(i32, Overrides)> {
-    let compacted = || {
-        Overrides::from([
-            ("cleanup.policy".to_owned(), "compact".to_owned()),
-            ("segment.bytes".to_owned(), INTERNAL_SEGMENT_BYTES.to_owned()),
-        ])
+pub fn internal_topic(config: &Config, name: &str) -> Option<(i32, Overrides)> {
+    let (partitions, segment_bytes) = match name {
+        OFFSETS_TOPIC => (config.groups.topic_partitions, config.groups.topic_segment_bytes),
+        "__transaction_state" => (TRANSACTIONS_PARTITIONS, TRANSACTIONS_SEGMENT_BYTES),
+        _ => return None,
     };
-    matches!(name, "__consumer_offsets" | "__transaction_state").then(|| (INTERNAL_PARTITIONS, compacted()))
+    let compacted = [
+        ("cleanup.policy", "compact".to_owned()),
+        ("compression.type", "producer".to_owned()),
+        ("corelane.durability", "disk".to_owned()),
+        ("segment.bytes", segment_bytes.to_string()),
+    ];
+    Some((partitions, compacted.map(|(name, value)| (name.to_owned(), value)).into()))
 }

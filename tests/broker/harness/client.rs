@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -136,6 +137,15 @@ impl Client {
         let state = DeleteTopicState::default().with_name(Some(name(topic)));
         let answer = self.ask(6, &DeleteTopicsRequest::default().with_topics(vec![state]).with_timeout_ms(30_000));
         assert_eq!(answer.responses[0].error_code, 0);
+    }
+
+    /// Deletes records below an offset; gives the error and the low watermark.
+    pub fn delete_records(&mut self, topic: &str, partition: i32, before: i64) -> (i16, i64) {
+        let asked = DeleteRecordsPartition::default().with_partition_index(partition).with_offset(before);
+        let asked = DeleteRecordsTopic::default().with_name(name(topic)).with_partitions(vec![asked]);
+        let answer = self.ask(2, &DeleteRecordsRequest::default().with_topics(vec![asked]).with_timeout_ms(30_000));
+        let found = &answer.topics[0].partitions[0];
+        (found.error_code, found.low_watermark)
     }
 
     /// The id and the number of partitions of a topic; nothing where it does not exist.

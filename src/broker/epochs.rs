@@ -1,0 +1,145 @@
+//! The leader epochs of a partition: what readers ask for, the file that keeps them, and how they are found again.
+//!
+//! The file is derived (storage rule S15): it is right as far as a recovery point reaches, since each checkpoint flushes it
+//! before; what lies behind is walked anyhow; where it is missing or broken, the batches in the segments say the same.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::offsets::batch_at;
+use super::partition::Partition;
+use super::shard::Shard;
+use crate::ids::Offset;
+use crate::log::kafka_files::{self, LeaderEpoch};
+use crate::log::leader_epochs::LeaderEpochs;
+use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
+use crate::runtime::host::{self, Queue};
+
+impl<D: Disk> Partition<D> {
+    /// What recovery found, and the epoch that this broker writes from now on.
+    pub(super) fn set_epochs(&self, found: LeaderEpochs, present: i32) {
+        let mut epochs = found;
+        epochs.begin(present, self.log.borrow().end());
+        *self.epochs.borrow_mut() = epochs;
+    }
+
+    /// The epochs of the log as it is now: the log start may have moved since the last look.
+    fn with_epochs<T>(&self, look: impl FnOnce(&LeaderEpochs) -> T) -> T {
+        let mut epochs = self.epochs.borrow_mut();
+        epochs.cut_start(self.log_start());
+        look(&epochs)
+    }
+
+    /// Where an epoch ends, as [`LeaderEpochs::end_of`] says it.
+    pub(super) fn epoch_end(&self, asked: i32) -> Option<(i32, Offset)> {
+        let end = self.log.borrow().end();
+        self.with_epochs(|epochs| epochs.end_of(asked, end))
+    }
+
+    /// The epoch that an offset was written in.
+    pub(super) fn epoch_at(&self, offset: Offset) -> Option<i32> {
+        self.with_epochs(|epochs| epochs.at(offset))
+    }
+
+    /// The first batch of this broker's epoch was appended: the file must say so.
+    pub(super) fn begin_epoch(&self, epoch: i32, base_offset: Offset) {
+        self.epochs.borrow_mut().begin(epoch, base_offset);
+        self.has_unsaved_epoch.set(true);
+    }
+
+    /// What the file shall hold: every epoch that has records.
+    fn written_epochs(&self) -> Vec<LeaderEpoch> {
+        let end = self.log.borrow().end();
+        self.with_epochs(|epochs| epochs.entries().iter().filter(|entry| entry.start < end).copied().collect())
+    }
+}
+
+impl<D: Disk> Shard<D> {
+    /// Writes the file of a partition whose first batch of this epoch was just staged. Nothing waits for it.
+    pub(super) fn write_epochs_soon(&self, partition: &Rc<Partition<D>>) {
+        let (disk, partition) = (self.disk.clone(), Rc::clone(partition));
+        host::spawn(Queue::Background, async move {
+            if partition.is_closed() {
+                return; // its folder may be another topic's by now
+            }
+            if let Err(error) = write(&disk, &partition, Flush::Later).await {
+                tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
+            }
+        });
+    }
+
+    /// Before a recovery point moves over the first batch of an epoch, the file must be on disk.
+    pub(super) async fn flush_epochs(&self, partition: &Partition<D>) -> io::Result<()> {
+        if !partition.has_unsaved_epoch.replace(false) {
+            return Ok(());
+        }
+        let written = write(&self.disk, partition, Flush::Now).await;
+        written.inspect_err(|_| partition.has_unsaved_epoch.set(true))
+    }
+}
+
+/// Whether a file is on disk when its writer returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    Now,
+    Later,
+}
+
+/// Writes the file anew.
+pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>, flush: Flush) -> io::Result<()> {
+    let path = partition.log.borrow().folder().join(kafka_files::LEADER_EPOCHS);
+    let content = kafka_files::encode_leader_epochs(&partition.written_epochs());
+    let file = disk.open(&path, Access::Buffered, Create::Truncate)?;
+    let wanted = content.len();
+    let written = file.write_at(0, content.into()).await?;
+    if written != wanted {
+        return Err(short_write(&path, written, wanted));
+    }
+    if flush == Flush::Now { file.sync_data().await } else { Ok(()) }
+}
+
+/// What the file says; nothing where it is missing or broken.
+pub(super) async fn read<D: Disk>(disk: &D, folder: &Path) -> LeaderEpochs {
+    let Ok(content) = disk.read_file(&folder.join(kafka_files::LEADER_EPOCHS)).await else {
+        return LeaderEpochs::default();
+    };
+    let entries = kafka_files::parse_leader_epochs(&String::from_utf8_lossy(&content)).unwrap_or_default();
+    LeaderEpochs::of(&entries)
+}
+
+/// Makes `found` (the file's epochs, and those that recovery walked) fit the log, and fills it up from the segments where
+/// it does not reach back to the log start.
+pub(super) async fn complete<D: Disk>(partition: &Partition<D>, mut found: LeaderEpochs) -> io::Result<LeaderEpochs> {
+    let (start, end) = (partition.log_start(), partition.high_watermark());
+    found.cut_end(end);
+    found.cut_start(start);
+    let known_from = found.entries().first().map_or(end, |first| first.start);
+    if known_from <= start {
+        return Ok(found);
+    }
+    let mut complete = search(partition, start, known_from).await?;
+    found.entries().iter().for_each(|entry| complete.walked(entry.epoch, entry.start));
+    Ok(complete)
+}
+
+/// Finds the epochs between `from` and `to` by halving, since they only grow.
+async fn search<D: Disk>(partition: &Partition<D>, from: Offset, to: Offset) -> io::Result<LeaderEpochs> {
+    let mut found = LeaderEpochs::default();
+    let mut at = from;
+    while at < to {
+        let Some(first) = batch_at(partition, at).await? else { break };
+        found.walked(first.leader_epoch, first.base_offset.max(at));
+        let (mut same, mut other) = (first.last_offset, to);
+        while same.0 + 1 < other.0 {
+            let middle = Offset(same.0 + (other.0 - same.0) / 2);
+            match batch_at(partition, middle).await? {
+                Some(batch) if batch.leader_epoch == first.leader_epoch => same = batch.last_offset.max(middle),
+                Some(batch) => other = batch.base_offset.min(middle),
+                None => other = middle,
+            }
+        }
+        at = other.max(same.plus(1));
+    }
+    Ok(found)
+}

@@ -1,0 +1,215 @@
+//! A coordinator's start: everything in its partition, oldest first, before anybody is answered.
+//!
+//! Until then clients are told to come again (14), so that nobody is given an offset that was overtaken since. The log
+//! is read from its start: until compaction is there, the start of a broker takes longer the more was ever committed.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::coordinator::{Coordinator, Phase};
+use crate::broker::catalog::Topic;
+use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits};
+use crate::broker::shard::Shard;
+use crate::ids::{Offset, TopicId};
+use crate::runtime::clock;
+use crate::runtime::disk::Disk;
+use crate::runtime::host::{self, Queue};
+use crate::state::groups::Groups;
+use crate::wire::batch::{BatchRef, Batches};
+use crate::wire::contents::Contents;
+use crate::wire::error_code::ErrorCode;
+use crate::wire::fetch::RecordPart;
+use crate::wire::internal::{GroupRecord, RecordError};
+
+/// What a replay came to.
+struct Replay {
+    groups: Groups,
+    /// The offset behind the last batch.
+    next: Offset,
+    records: usize,
+    /// Topics that offsets were kept for at some time, by name and id.
+    topics: HashSet<(String, TopicId)>,
+    last_topic: Option<(String, TopicId)>,
+    /// Kinds of records that were passed over.
+    unknown: HashSet<i16>,
+    transactional: usize,
+}
+
+impl<D: Disk> Shard<D> {
+    /// Loads one after the other, those of empty partitions at once.
+    pub(super) fn load_coordinators(self: &Rc<Self>, coordinators: Vec<Rc<Coordinator<D>>>) {
+        let (empty, others): (Vec<_>, Vec<_>) = coordinators
+            .into_iter()
+            .partition(|coordinator| coordinator.partition.log_start() == coordinator.partition.high_watermark());
+        for coordinator in empty {
+            let replay = Replay::new(Groups::new(coordinator.settings.clone()), coordinator.partition.high_watermark());
+            self.take_replay(&coordinator, replay);
+        }
+        if others.is_empty() {
+            return;
+        }
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move {
+            let (begun, mut records) = (clock::monotonic(), 0);
+            for coordinator in &others {
+                records += shard.load_coordinator(coordinator).await;
+            }
+            let took_ms = (clock::monotonic() - begun).as_millis();
+            tracing::info!("{}: groups loaded, {records} records in {took_ms} ms", shard.id());
+        });
+    }
+
+    /// Reads a partition and lets its groups serve; tells how many records there were.
+    pub(super) async fn load_coordinator(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) -> usize {
+        match self.replay_partition(coordinator).await {
+            Ok(replay) => {
+                let records = replay.records;
+                replay.tell(&coordinator.partition.name.to_string());
+                self.take_replay(coordinator, replay);
+                records
+            }
+            Err(why) => {
+                coordinator.enter(Phase::Failed);
+                tracing::error!(
+                    "{}: the groups in it are not served until the next start: {why}",
+                    coordinator.partition.name
+                );
+                0
+            }
+        }
+    }
+
+    fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay) {
+        replay.groups.loaded(super::moment());
+        coordinator.loaded(replay.groups, replay.next);
+        // What was deleted while nobody was there to forget it.
+        let catalog = self.catalog();
+        for (topic, id) in &replay.topics {
+            let is_there = |known: &Topic| *id == TopicId::ZERO || known.id == *id;
+            if !catalog.topic(topic).is_some_and(|known| is_there(known)) {
+                self.forget_topic(coordinator, topic, *id);
+            }
+        }
+        self.look_at_deadline(coordinator);
+    }
+
+    async fn replay_partition(self: &Rc<Self>, coordinator: &Coordinator<D>) -> Result<Replay, String> {
+        let partition = &coordinator.partition;
+        let end = partition.high_watermark();
+        let mut replay = Replay::new(Groups::new(coordinator.settings.clone()), partition.log_start());
+        while replay.next < end {
+            let from = replay.next;
+            for part in self.read_group_records(coordinator, from).await?.records.parts {
+                let batches = match part {
+                    RecordPart::Batch(batch) => batch.to_bytes(),
+                    RecordPart::Slice(bytes) => bytes,
+                };
+                self.replay_batches(&batches, &mut replay).await?;
+            }
+            if replay.next == from {
+                return Err(format!("nothing can be read at offset {from}, the end is {end}"));
+            }
+        }
+        Ok(replay)
+    }
+
+    async fn read_group_records(
+        self: &Rc<Self>,
+        coordinator: &Coordinator<D>,
+        offset: Offset,
+    ) -> Result<Fetched, String> {
+        let bytes_max = self.config().groups.load_bytes;
+        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
+        let limits = ReadLimits { bytes_max, first_whole: true };
+        let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
+            unreachable!("a read is answered as one")
+        };
+        match found.pop() {
+            Some(fetched) if fetched.error.is_none() => Ok(fetched),
+            Some(Fetched { error, .. }) => Err(format!("reading at offset {offset} failed: {error}")),
+            None => Err(format!("reading at offset {offset} failed: {}", ErrorCode::KafkaStorageError)),
+        }
+    }
+
+    async fn replay_batches(&self, bytes: &Bytes, replay: &mut Replay) -> Result<(), String> {
+        for batch in Batches::checked(bytes) {
+            let batch = batch.map_err(|error| format!("behind offset {}: {error}", replay.next))?;
+            // Of what was read, the first batch may begin before the offset that was asked for.
+            if batch.header.next_offset() > replay.next {
+                self.replay_batch(bytes, &batch, replay)
+                    .map_err(|why| format!("the batch at offset {}: {why}", batch.header.base_offset))?;
+                replay.next = batch.header.next_offset();
+            }
+            host::yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn replay_batch(&self, bytes: &Bytes, batch: &BatchRef<'_>, replay: &mut Replay) -> Result<(), String> {
+        let attributes = batch.header.attributes;
+        if attributes.is_control() || attributes.is_transactional() {
+            replay.transactional += 1;
+            return Ok(());
+        }
+        let bytes_max = self.config().unpacked_batch_max_bytes as u64;
+        let whole = bytes.slice_ref(batch.bytes);
+        let contents = Contents::of(&whole, &batch.header, bytes_max, &mut self.unpacker().borrow_mut());
+        for record in contents.map_err(|error| error.to_string())? {
+            replay.take(GroupRecord::decode(record.map_err(|error| error.to_string())?))?;
+        }
+        Ok(())
+    }
+}
+
+impl Replay {
+    fn new(groups: Groups, next: Offset) -> Self {
+        let (topics, unknown) = (HashSet::new(), HashSet::new());
+        Self { groups, next, records: 0, topics, last_topic: None, unknown, transactional: 0 }
+    }
+
+    fn take(&mut self, record: Result<GroupRecord, RecordError>) -> Result<(), String> {
+        self.records += 1;
+        let record = match record {
+            Ok(record) => record,
+            Err(RecordError::UnknownKey(kind)) => {
+                self.unknown.insert(kind);
+                return Ok(());
+            }
+            // To pass over it would be to give out what it has overtaken.
+            Err(error) => return Err(error.to_string()),
+        };
+        if let GroupRecord::Offset { topic, value: Some(kept), .. } = &record {
+            self.note_topic(topic, kept.topic_id);
+        }
+        self.groups.replay(record);
+        Ok(())
+    }
+
+    /// Neighbours are mostly of one topic: only another one is looked up.
+    fn note_topic(&mut self, topic: &str, id: TopicId) {
+        if self.last_topic.as_ref().is_some_and(|(name, last)| name == topic && *last == id) {
+            return;
+        }
+        let topic = (topic.to_owned(), id);
+        if !self.topics.contains(&topic) {
+            self.topics.insert(topic.clone());
+        }
+        self.last_topic = Some(topic);
+    }
+
+    fn tell(&self, partition: &str) {
+        if !self.unknown.is_empty() {
+            let mut kinds: Vec<_> = self.unknown.iter().collect();
+            kinds.sort_unstable();
+            tracing::warn!(
+                "{partition}: passed over records of kinds that are not known here (key versions {kinds:?})"
+            );
+        }
+        if self.transactional > 0 {
+            let batches = self.transactional;
+            tracing::warn!("{partition}: passed over {batches} batches of transactions, which are not served yet");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Keys and values of a stored batch, for those who read what the broker itself has written: coordinators at their start.
+//!
+//! The payload is unpacked as a whole, in memory that grows with what comes out of it, up to a bound.
+
+use bytes::Bytes;
+
+use super::batch::{BatchHeader, HEADER_BYTES};
+use super::internal::KeyValue;
+use super::records::WalkError;
+use super::unpack::{Contexts, Moved, Stream, Unpacker, unpacked_limit};
+use super::varint::{self, Varint};
+
+/// The records of one batch, one after the other; ends behind the first that cannot be read.
+#[derive(Debug)]
+pub struct Contents {
+    rest: Bytes,
+    index: i32,
+    count: i32,
+}
+
+impl Contents {
+    /// Unpacks a batch.
+    ///
+    /// Shapes: `batch` is one whole batch with `header`, as it is stored.
+    ///
+    /// # Errors
+    /// Where the payload cannot be unpacked, or unpacks to more than `bytes_max`.
+    pub fn of(batch: &Bytes, header: &BatchHeader, bytes_max: u64, unpacker: &mut Unpacker) -> Result<Self, WalkError> {
+        let codec = header.attributes.codec().ok_or(WalkError::UnknownCodec(header.attributes.0 & 7))?;
+        let payload = batch.slice(HEADER_BYTES.min(batch.len())..);
+        let mut contexts = unpacker.take();
+        let stream = Stream::start(codec, &payload, &mut contexts)?;
+        let rest = match stream {
+            None => Ok(payload),
+            Some(stream) => {
+                let bytes_max = bytes_max.min(unpacked_limit(codec, &payload));
+                unpack(stream, &payload, bytes_max, &mut contexts)
+            }
+        };
+        unpacker.give_back(contexts);
+        Ok(Self { rest: rest?, index: 0, count: header.records_count })
+    }
+
+    fn next_record(&mut self) -> Result<KeyValue, WalkError> {
+        let index = self.index;
+        let broken = |what| WalkError::Broken { index, what };
+        let length = take_length(&mut self.rest).map_err(broken)?.ok_or(broken("its length is negative"))?;
+        let mut record = take_bytes(&mut self.rest, length).map_err(broken)?;
+        let _attributes = take_bytes(&mut record, 1).map_err(broken)?;
+        take_number(&mut record, varint::read_i64).map_err(broken)?;
+        take_number(&mut record, varint::read_i32).map_err(broken)?;
+        let key = take_field(&mut record).map_err(broken)?.unwrap_or_default();
+        let value = take_field(&mut record).map_err(broken)?;
+        self.index += 1;
+        Ok(KeyValue { key, value })
+    }
+}
+
+impl Iterator for Contents {
+    type Item = Result<KeyValue, WalkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.index >= self.count {
+            return None;
+        }
+        let next = self.next_record();
+        if next.is_err() {
+            self.count = 0;
+        }
+        Some(next)
+    }
+}
+
+fn unpack(mut stream: Stream, payload: &Bytes, bytes_max: u64, contexts: &mut Contexts) -> Result<Bytes, WalkError> {
+    let mut unpacked: Vec<u8> = Vec::new();
+    let mut input = payload.as_ref();
+    let mut window = std::mem::take(&mut contexts.window);
+    let result = loop {
+        let moved = match stream.run(contexts, input, &mut window) {
+            Ok(moved) if moved == Moved::default() => break Ok(()),
+            Ok(moved) => moved,
+            Err(error) => break Err(error.into()),
+        };
+        input = input.get(moved.read..).unwrap_or_default();
+        unpacked.extend_from_slice(window.get(..moved.wrote).unwrap_or_default());
+        if unpacked.len() as u64 > bytes_max {
+            break Err(WalkError::TooLarge(bytes_max));
+        }
+    };
+    contexts.window = window;
+    result?;
+    stream.may_end()?;
+    Ok(Bytes::from(unpacked))
+}
+
+/// Takes a length and that many bytes; `None` for a null.
+fn take_field(rest: &mut Bytes) -> Result<Option<Bytes>, &'static str> {
+    let length = take_length(rest)?;
+    length.map(|length| take_bytes(rest, length)).transpose()
+}
+
+/// Takes a length; `None` for a negative one.
+fn take_length(rest: &mut Bytes) -> Result<Option<usize>, &'static str> {
+    take_number(rest, varint::read_i32).map(|length| usize::try_from(length).ok())
+}
+
+fn take_bytes(rest: &mut Bytes, length: usize) -> Result<Bytes, &'static str> {
+    if length > rest.len() { Err("the payload ends inside of it") } else { Ok(rest.split_to(length)) }
+}
+
+fn take_number<T>(rest: &mut Bytes, read: impl Fn(&[u8]) -> Varint<T>) -> Result<T, &'static str> {
+    match read(rest) {
+        Varint::Number(value, length) => {
+            take_bytes(rest, length)?;
+            Ok(value)
+        }
+        Varint::Short => Err("the payload ends inside of it"),
+        Varint::Long => Err("a number does not end"),
+    }
+}
