@@ -353,7 +353,7 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let listed = epochs::read(&self.disk, &folder).await;
+        let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
         let (recovered, producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
