@@ -42,7 +42,7 @@ impl Fixture {
         for _ in 0..batches {
             (0..count).for_each(|at| fixture.append(at));
         }
-        fixture.bytes = MEMORY.now() - before;
+        fixture.bytes = MEMORY.start() - before;
         fixture
     }
 

@@ -34,6 +34,12 @@ class Prepared:
         if "OffsetCommit" in self.pair.served:
             self.pair.ask("OffsetCommit", 8, RIGHT["OffsetCommit"](self, 8))
 
+    def filled(self) -> str:
+        """A topic with records whose beginning may be deleted."""
+        name = self.fresh()
+        produce(self.pair, name, Batch(records(6), timestamp=self.pair.past_ms))
+        return name
+
     def fresh(self) -> str:
         """A topic that may be changed or deleted."""
         return self.pair.create("fresh", 1)
@@ -49,7 +55,7 @@ RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
         "timeout_ms": 1000,
     },
     "Fetch": lambda made, version: fetch_body(version, made.topic, {0: 0}) | {"max_bytes": 1 << 20},
-    "ListOffsets": lambda made, version: offsets_body(made.topic, [0], -1, version),
+    "ListOffsets": lambda made, version: offsets_body(made.topic, [0], -1),
     "Metadata": lambda made, version: {
         "topics": [made.named(version, 12) if version >= 12 else {"name": made.topic}],
         "allow_auto_topic_creation": False,
@@ -98,12 +104,12 @@ RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
     if version >= 6
     else {"topic_names": [made.fresh()], "timeout_ms": 5000},
     "DeleteRecords": lambda made, _: {
-        "topics": [{"name": made.topic, "partitions": [{"partition_index": 0, "offset": 1}]}],
+        "topics": [{"name": made.filled(), "partitions": [{"partition_index": 0, "offset": 1}]}],
         "timeout_ms": 5000,
     },
     "InitProducerId": lambda _made, _version: {"transactional_id": None, "transaction_timeout_ms": 60_000},
     "OffsetForLeaderEpoch": lambda made, _: {
-        "topics": [{"topic": made.topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+        "topics": [{"topic": made.topic, "partitions": [{"partition": 0, "leader_epoch": Given("epoch")}]}]
     },
     "DescribeConfigs": lambda made, _: {
         "resources": [{"resource_type": 2, "resource_name": made.topic, "configuration_keys": ["retention.ms"]}]
@@ -274,9 +280,15 @@ MORE: dict[str, dict[str, Callable[[Prepared], Body]]] = {
         "controllers": lambda _: {"endpoint_type": 2},
     },
     "ListOffsets": {
-        f"timestamp {one}": lambda made, one=one: offsets_body(made.topic, [0, 1, 2], one, 10) for one in (-2, -3, -4, -5, -6, -7, 0, 1 << 62)
+        f"timestamp {one}": lambda made, one=one: offsets_body(made.topic, [0, 1, 2], one) for one in (-2, -3, -4, -5, -6, -7, 0, 1 << 62)
     }
-    | {"by time": lambda made: offsets_body(made.topic, [0], made.pair.past_ms + 1, 10)},
+    | {"by time": lambda made: offsets_body(made.topic, [0], made.pair.past_ms + 1)},
+    "OffsetForLeaderEpoch": {
+        "unknown partition": lambda made: {"topics": [{"topic": made.topic, "partitions": [{"partition": 9, "leader_epoch": 0}]}]},
+        "with the epoch": lambda made: {
+            "topics": [{"topic": made.topic, "partitions": [{"partition": 0, "current_leader_epoch": Given("epoch"), "leader_epoch": 900}]}]
+        },
+    },
     "Fetch": {
         "beyond the end": lambda made: fetch_body(18, made.topic, {0: 1000}),
         "several": lambda made: fetch_body(18, made.topic, {0: 3, 1: 0, 2: 0, 9: 0}),

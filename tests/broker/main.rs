@@ -7,10 +7,12 @@
 mod connections;
 mod damage;
 mod full_disk;
+mod groups;
 mod harness;
 mod hostile;
 mod kill;
 mod log_start;
+mod readers;
 mod restart;
 mod startup;
 mod topics;

@@ -402,7 +402,7 @@ proptest! {
                 log.push((identity, appended));
             }
             if at == 50 {
-                checkpoint = Some(partition.producers.iter().map(|(id, s)| (id, s.clone())).collect::<Vec<_>>());
+                checkpoint = Some(partition.producers.iter().map(|(id, s)| (id, *s)).collect::<Vec<_>>());
             }
         }
         let mut replayed = Producers::new(2);
@@ -418,7 +418,7 @@ proptest! {
 /// A replay from a checkpoint may begin before it; what the checkpoint holds is not remembered twice.
 fn assert_same(left: &Producers, right: &Producers) {
     let sorted = |producers: &Producers| {
-        let mut all: Vec<_> = producers.iter().map(|(id, state)| (id, state.clone())).collect();
+        let mut all: Vec<_> = producers.iter().map(|(id, state)| (id, *state)).collect();
         all.sort_by_key(|(id, _)| *id);
         all
     };
