@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from compare.differences import DIFFERENCES, Difference
+from compare.differences import Difference, error_codes
 from compare.side import Given, Side, now_ms
 from compare.wire import by_key
 from lib.brokers import Broker
@@ -16,10 +16,16 @@ from lib.brokers import Broker
 # Loading, no coordinator yet, not the coordinator, a transition in progress: asked again, as every client does.
 UNSETTLED = {14, 15, 16, 51}
 SETTLE_SECONDS = 15
+WARM_UP = (
+    ("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 60_000}),
+    ("FindCoordinator", 3, {"key": "warm-up"}),
+    *(("OffsetCommit", 8, {"group_id": f"warm-up {one}", "topics": [{"name": "nowhere", "partitions": [{"partition_index": 0}]}]})
+      for one in range(20)),
+)  # fmt: skip
 # Requests that change nothing: asked again when the answers differ, since both brokers finish some things later.
 READS = {"Fetch", "ListOffsets", "Metadata", "DescribeConfigs", "DescribeLogDirs", "DescribeGroups", "ListGroups",
          "OffsetFetch", "OffsetForLeaderEpoch", "DescribeTopicPartitions", "DescribeCluster", "FindCoordinator"}  # fmt: skip
-READ_AGAIN_SECONDS = 2
+READ_AGAIN_SECONDS = 0.5
 IDENTITY = ("resource_type", "name", "topic", "topic_id", "topic_name", "partition_index", "index", "partition", "group_id",
             "member_id", "api_key", "key", "node_id", "broker_id", "resource_name", "batch_index")  # fmt: skip
 MISSING = "(missing)"
@@ -72,6 +78,14 @@ class Pair:
             found[message.name] = range(both[0], both[-1] + 1)
         return found
 
+    def warm_up(self) -> None:
+        """Kafka makes the topic of the offsets when a coordinator is first looked for, and is not ready for a while."""
+        for side in self.sides:
+            deadline = time.monotonic() + 60
+            for api, version, body in WARM_UP:
+                while UNSETTLED & set(error_codes(side.call(api, version, body))) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+
     # --- running ---
 
     def part(self, name: str, run: Callable[["Pair"], None]) -> None:
@@ -106,34 +120,30 @@ class Pair:
                 side.hang_up(line)
             broker.kill() if kill else broker.stop()
             broker.start()
+        self.warm_up()
 
     # --- the parts of a comparison ---
 
     def ask(self, api: str, version: int, body: dict, **how: object) -> Both:
-        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none)."""
-        line, seconds = how.get("line", "main"), how.get("seconds", 20)
+        """Sends, awaits, compares. `how`: line, tags, seconds (until an answer counts as none), settle (seconds),
+        again (whether it is asked once more when the answers differ)."""
+        line = how.get("line", "main")
         tags = frozenset(how.get("tags", ()))
-        answers = [self.settled(side, api, version, body, line, seconds) for side in self.each_sent(api, version, body, line)]
-        both = Both(*answers)
+        self.send(api, version, body, line)
+        both = Both(*(self.settled(side, api, version, body, how) for side in self.sides))
         found = self.differences(api, version, body, both, tags)
         deadline = time.monotonic() + READ_AGAIN_SECONDS
-        while api in READS and any(one.rule() is None for one in found) and time.monotonic() < deadline:
+        while how.get("again", api in READS) and any(one.rule() is None for one in found) and time.monotonic() < deadline:
             time.sleep(0.05)
             both = Both(*(side.call(api, version, body, line) for side in self.sides))
             found = self.differences(api, version, body, both, tags)
         self.note(found)
         return both
 
-    def each_sent(self, api: str, version: int, body: dict, line: str) -> tuple[Side, Side]:
-        """Writes to both before either is awaited."""
-        self.requests += 1
-        for side in self.sides:
-            side.send(api, version, body, line)
-        return self.sides
-
-    def settled(self, side: Side, api: str, version: int, body: dict, line: str, seconds: float) -> dict:
+    def settled(self, side: Side, api: str, version: int, body: dict, how: dict) -> dict:
         """The answer to a request that was sent, asked again while it says that the broker is not ready yet."""
-        deadline = time.monotonic() + SETTLE_SECONDS
+        line, seconds = how.get("line", "main"), how.get("seconds", 20)
+        deadline = time.monotonic() + how.get("settle", SETTLE_SECONDS)
         answer = side.receive(line, seconds)
         while UNSETTLED & set(error_codes(answer)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -220,6 +230,7 @@ class Pair:
                 side.given[f"id of {name}"] = about["topic_id"]
                 offsets = side.call("ListOffsets", 7, body)["topics"][0]["partitions"]
                 if all(one["error_code"] == 0 for one in offsets):
+                    side.given["epoch"] = offsets[0]["leader_epoch"]
                     return
             time.sleep(0.02)
         raise RuntimeError(f"{side.name}: topic {name} did not become usable")
@@ -228,19 +239,6 @@ class Pair:
         """A producer id of each side."""
         both = self.ask("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 60000})
         return self.keep(name, both, "producer_id")
-
-
-def error_codes(answer: object) -> Iterator[int]:
-    """Every error code of an answer."""
-    if isinstance(answer, dict):
-        for name, value in answer.items():
-            if name == "error_code":
-                yield value
-            else:
-                yield from error_codes(value)
-    elif isinstance(answer, list):
-        for value in answer:
-            yield from error_codes(value)
 
 
 def identity(value: object) -> tuple | None:
@@ -284,8 +282,3 @@ def between_lists(kafka: list, ours: list, path: str) -> Iterator[tuple[str, obj
 def last(name: tuple) -> str:
     """An identity in short."""
     return "/".join(value for _, value in name)
-
-
-def rules_seen(pair: Pair) -> list[str]:
-    """Ids of the differences that occurred, in the order of the table."""
-    return [one.id for one in DIFFERENCES if pair.expected[one.id]]

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from compare.differences import DIFFERENCES, shown
+from compare.differences import DIFFERENCES, Difference, shown
 from compare.pair import Pair
 
 
@@ -30,15 +30,14 @@ def summary(pair: Pair, arguments: argparse.Namespace) -> int:
 
 
 def kinds(pair: Pair) -> list[str]:
-    """The differences that are not meant, each kind once with the number of times and the first step."""
-    seen: dict[tuple, list[str]] = {}
+    """The differences that are not meant, each place once, with the number of times and the first of them."""
+    seen: dict[tuple, list[Difference]] = {}
     for one in pair.unexpected:
-        tags = f" ({', '.join(sorted(one.tags))})" if one.tags else ""
-        kind = (one.place, shown(one.kafka, 100), shown(one.ours, 100), tags)
-        seen.setdefault(kind, []).append(f"{one.step} v{one.version}")
+        seen.setdefault((one.place, one.tags), []).append(one)
     return [
-        f"  {len(steps):5} times {place}{tags}: Kafka {kafka}, corelane {ours}; first in {steps[0]}"
-        for (place, kafka, ours, tags), steps in seen.items()
+        f"  {len(found):5} times {place}{f' ({chr(44).join(sorted(tags))})' if tags else ''}: Kafka {shown(found[0].kafka, 100)}, "
+        f"corelane {shown(found[0].ours, 100)}; first in {found[0].step} v{found[0].version}"
+        for (place, tags), found in seen.items()
     ]
 
 
@@ -49,12 +48,13 @@ def page(path: Path, is_check: bool) -> int:
         "",
         "Written by `scripts/compare-with-kafka differences` from the table that the comparison uses, so that it lists",
         "every difference that the comparison knows and no other. Anything else that differs fails the comparison.",
+        "[RULE] marks a decision of the reference of semantics (eos-semantics) that the tests `eos_…` follow.",
         "",
         "| id | where | corelane | Kafka | why |",
         "|---|---|---|---|---|",
     ]
     for one in DIFFERENCES:
-        cells = (one.id, f"`{one.shown_place}`", one.ours, one.kafka, one.why)
+        cells = (one.id, one.shown_place, one.ours, one.kafka, one.why)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     text = "\n".join(lines) + "\n"
     if not is_check:

@@ -109,6 +109,7 @@ class Side:
         self.node, self.cluster = about["brokers"][0]["node_id"], about["cluster_id"]
         self.given["node"], self.given["node name"] = self.node, str(self.node)
         self.given["cluster"] = self.cluster
+        self.given["unknown id"] = uuid.UUID("11111111-2222-3333-4444-555555555555")
 
     # --- asking ---
 

@@ -17,19 +17,15 @@ use std::time::Duration;
 
 use super::commit_pace::{CommitMode, CommitStats, INLINE_BYTES_MAX, Pace};
 use super::group_queue::{Due, Group, GroupLimits, GroupQueue};
-use super::log_file::{FileHeader, GroupStamp, LogRecord, encode_group, group_bytes, record_bytes};
-use super::log_files::{LogFile, MIB, is_no_space, log_path, name_number, named};
+use super::log_file::{GroupStamp, LogRecord, encode_group, group_bytes, record_bytes};
+use super::log_files::{LogFile, MIB, named};
+use super::log_maker::{free_name, header_of, make_file, open_all};
 use super::log_pool::{Begun, Pool, PoolLimits};
 use crate::runtime::aligned::AlignedBuf;
 use crate::runtime::clock;
 use crate::runtime::disk::{Create, Disk, DiskFile, short_write};
 use crate::runtime::host::{self, Queue};
 use crate::runtime::signal::{Bell, Mark, rung_or_elapsed};
-
-/// Zeros are added in steps of 1 MiB with this pause: at full speed commits beside them went from 53 to 658 µs.
-const FILL_PAUSE: Duration = Duration::from_millis(10);
-/// How often a full disk is asked again for room for another file.
-const SPACE_RETRY: Duration = Duration::from_secs(1);
 
 /// Sizes and habits of a commit log.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +83,7 @@ impl CommitSettings {
         }
     }
 
-    fn pool_limits(&self) -> PoolLimits {
+    pub(super) fn pool_limits(&self) -> PoolLimits {
         PoolLimits {
             file_bytes: self.file_bytes,
             file_bytes_least: self.first_file_bytes.min(self.file_bytes),
@@ -118,7 +114,7 @@ pub struct LogIdentity {
 
 /// The commit log of one shard; a clone is the same log.
 pub struct CommitLog<D: Disk> {
-    shared: Rc<Shared<D>>,
+    pub(super) shared: Rc<Shared<D>>,
 }
 
 impl<D: Disk> Clone for CommitLog<D> {
@@ -127,28 +123,28 @@ impl<D: Disk> Clone for CommitLog<D> {
     }
 }
 
-struct Shared<D: Disk> {
-    disk: D,
-    identity: LogIdentity,
-    settings: CommitSettings,
+pub(super) struct Shared<D: Disk> {
+    pub(super) disk: D,
+    pub(super) identity: LogIdentity,
+    pub(super) settings: CommitSettings,
     queue: RefCell<GroupQueue>,
-    pool: RefCell<Pool<D::File>>,
+    pub(super) pool: RefCell<Pool<D::File>>,
     pace: RefCell<Pace>,
-    next_file_number: Cell<u64>,
-    next_name: Cell<u64>,
+    pub(super) next_file_number: Cell<u64>,
+    pub(super) next_name: Cell<u64>,
     /// Bytes of the group that the commit task holds.
     writing_bytes: Cell<u64>,
     largest_group_bytes: Cell<usize>,
     /// Bytes of a group that waits for a file.
-    starving: Cell<Option<u64>>,
+    pub(super) starving: Cell<Option<u64>>,
     failure: RefCell<Option<Rc<str>>>,
-    stopping: Cell<bool>,
+    pub(super) stopping: Cell<bool>,
     under_pressure: Cell<bool>,
-    durable: Mark,
+    pub(super) durable: Mark,
     /// Raised whenever there may be more room than before.
     supply: Mark,
     due: Bell,
-    wanted: Bell,
+    pub(super) wanted: Bell,
     pressure: Bell,
 }
 
@@ -495,12 +491,12 @@ impl<D: Disk> CommitLog<D> {
         self.shared.wanted.ring();
     }
 
-    fn more_room(&self) {
+    pub(super) fn more_room(&self) {
         self.shared.supply.raise(self.shared.supply.get() + 1);
         self.shared.wanted.ring();
     }
 
-    fn fail(&self, error: &io::Error) {
+    pub(super) fn fail(&self, error: &io::Error) {
         let shared = &self.shared;
         shared.failure.borrow_mut().get_or_insert_with(|| error.to_string().into());
         shared.queue.borrow_mut().clear();
@@ -513,115 +509,6 @@ impl<D: Disk> CommitLog<D> {
         for bell in [&shared.due, &shared.wanted, &shared.pressure] {
             bell.ring();
         }
-    }
-
-    /// The background task: makes the next file ready before it is needed.
-    async fn keep_a_file_ready(self) {
-        while !self.is_over() {
-            match self.make_next().await {
-                Ok(true) => self.more_room(),
-                Ok(false) => self.wait_until_wanted().await,
-                Err(error) => self.fail(&error),
-            }
-        }
-    }
-
-    /// Nothing more will be written: the log failed, or was stopped and is done.
-    fn is_over(&self) -> bool {
-        let is_done = self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence();
-        is_done || self.is_failed()
-    }
-
-    async fn wait_until_wanted(&self) {
-        let asks_again = self.shared.pool.borrow().is_space_gone;
-        if asks_again {
-            rung_or_elapsed(&self.shared.wanted, SPACE_RETRY).await;
-            self.shared.pool.borrow_mut().is_space_gone = false;
-        } else {
-            self.shared.wanted.rung().await;
-        }
-    }
-
-    /// Makes one file ready; false if there is one already or there is nothing to make it of.
-    async fn make_next(&self) -> io::Result<bool> {
-        let shared = &self.shared;
-        let started = {
-            let mut pool = shared.pool.borrow_mut();
-            if pool.has_next() { None } else { pool.start_making() }
-        };
-        let Some((blank, target)) = started else { return Ok(false) };
-        let filled = self.fill(blank, target).await;
-        let next = match filled {
-            Ok(Some(log)) => self.begin(log).await,
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        };
-        shared.pool.borrow_mut().end_making(next?);
-        Ok(shared.pool.borrow().has_next())
-    }
-
-    async fn begin(&self, log: LogFile<D::File>) -> io::Result<Option<Begun<D::File>>> {
-        let shared = &self.shared;
-        let number = shared.next_file_number.get();
-        let header = header_of(&shared.identity, &shared.settings, number, &log);
-        log.begin(&header).await?;
-        shared.next_file_number.set(number + 1);
-        Ok(Some(Begun::new(log, header)))
-    }
-
-    /// Zero-fills up to `target` in paced steps, or to less when the disk is full or a commit waits for the file.
-    async fn fill(&self, blank: Option<LogFile<D::File>>, target: u64) -> io::Result<Option<LogFile<D::File>>> {
-        let shared = &self.shared;
-        let is_new = blank.is_none();
-        let mut log = match blank {
-            Some(log) => log,
-            None => match LogFile::open(&shared.disk, &self.new_path(), Create::Truncate) {
-                Err(error) if is_no_space(&error) => {
-                    shared.pool.borrow_mut().is_space_gone = true;
-                    return Ok(None);
-                }
-                opened => opened?,
-            },
-        };
-        while log.bytes < target && !self.is_large_enough(log.bytes) && !self.is_over() {
-            match log.add_zeros().await {
-                Err(error) if is_no_space(&error) => {
-                    shared.pool.borrow_mut().is_space_gone = true;
-                    break;
-                }
-                added => added?,
-            }
-            if shared.starving.get().is_none() {
-                rung_or_elapsed(&shared.wanted, FILL_PAUSE).await;
-            }
-        }
-        if self.is_over() { Ok(None) } else { self.keep_or_remove(log, is_new).await }
-    }
-
-    fn new_path(&self) -> PathBuf {
-        let name = self.shared.next_name.get();
-        self.shared.next_name.set(name + 1);
-        log_path(&self.shared.identity.folder, name)
-    }
-
-    /// While a commit waits, a smaller file will do; it is filled up when it is used again.
-    fn is_large_enough(&self, bytes: u64) -> bool {
-        let Some(group_bytes) = self.shared.starving.get() else { return false };
-        bytes >= self.shared.settings.first_file_bytes.max(group_bytes + MIB)
-    }
-
-    async fn keep_or_remove(&self, log: LogFile<D::File>, is_new: bool) -> io::Result<Option<LogFile<D::File>>> {
-        let shared = &self.shared;
-        if !is_new {
-            return Ok(Some(log));
-        }
-        let kept = log.bytes >= shared.settings.pool_limits().file_bytes_least;
-        if !kept {
-            shared.disk.remove_file(&log.path).await.map_err(named(&log.path, "cannot remove"))?;
-        }
-        let folder = &shared.identity.folder;
-        shared.disk.sync_dir(folder).await.map_err(named(folder, "cannot flush"))?;
-        Ok(kept.then_some(log))
     }
 }
 
@@ -657,40 +544,4 @@ async fn write_by_ring<F: DiskFile>(place: &Place<F>, group: &Group, bytes: usiz
     let mut blocks = AlignedBuf::zeroed(bytes);
     encode_group(blocks.bytes_mut(), place.stamp, &group.records);
     place.log.write(place.position, blocks).await
-}
-
-fn open_all<D: Disk>(disk: &D, paths: &[PathBuf]) -> io::Result<Vec<LogFile<D::File>>> {
-    paths.iter().map(|path| LogFile::open(disk, path, Create::Never)).collect()
-}
-
-/// A number that no log file of the folder has in its name.
-fn free_name<D: Disk>(disk: &D, identity: &LogIdentity) -> io::Result<u64> {
-    let entries = disk.list(&identity.folder).map_err(named(&identity.folder, "cannot list"))?;
-    let highest = entries.iter().filter_map(|entry| name_number(&entry.name)).max();
-    Ok(highest.map_or(0, |number| number + 1))
-}
-
-async fn make_file<D: Disk>(disk: &D, identity: &LogIdentity, name: u64, bytes: u64) -> io::Result<LogFile<D::File>> {
-    let folder = &identity.folder;
-    let mut log = LogFile::open(disk, &log_path(folder, name), Create::Truncate)?;
-    log.fill(bytes).await?;
-    disk.sync_dir(folder).await.map_err(named(folder, "cannot flush"))?;
-    Ok(log)
-}
-
-fn header_of<F: DiskFile>(
-    identity: &LogIdentity,
-    settings: &CommitSettings,
-    number: u64,
-    log: &LogFile<F>,
-) -> FileHeader {
-    FileHeader {
-        block_log2: settings.block_log2,
-        shard: identity.shard,
-        generation: identity.generation,
-        file_number: number,
-        salt: host::random(),
-        store_id: identity.store_id,
-        size_mib: log.size_mib(),
-    }
 }

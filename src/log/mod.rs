@@ -14,6 +14,7 @@ pub mod layout;
 pub mod leader_epochs;
 pub mod log_file;
 pub mod log_files;
+mod log_maker;
 mod log_pool;
 pub mod log_reader;
 pub mod names;

@@ -78,6 +78,15 @@ struct Visible {
     position: u64,
 }
 
+/// Folders whose entries are not durable yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedNames {
+    /// That of the partition.
+    pub folder: bool,
+    /// The one it is in: the partition's may have been made with its first segment.
+    pub parent: bool,
+}
+
 /// One segment and how much of it a reader may see.
 pub struct Readable<D: Disk> {
     /// The segment.
@@ -103,6 +112,8 @@ pub struct PartitionLog<D: Disk> {
     end: Offset,
     /// Names in the folder that are not durable yet.
     folder_changed: bool,
+    /// The folder itself may have been made with its first segment.
+    folder_made: bool,
 }
 
 impl<D: Disk> PartitionLog<D> {
@@ -137,6 +148,7 @@ impl<D: Disk> PartitionLog<D> {
             start,
             end,
             folder_changed: false,
+            folder_made: false,
         }
     }
 
@@ -213,6 +225,7 @@ impl<D: Disk> PartitionLog<D> {
     fn begin_segment(&mut self, base: Offset, now_ms: i64) -> io::Result<()> {
         if self.segments.is_empty() {
             self.disk.create_dir_all(&self.folder)?;
+            self.folder_made = true;
         }
         let segment = Segment::create(self.disk.clone(), Rc::clone(&self.folder), base, self.rules.index, now_ms)?;
         self.rules.roll.jitter_ms = draw_jitter(self.rules.jitter_ms_max);
@@ -349,13 +362,15 @@ impl<D: Disk> PartitionLog<D> {
         })
     }
 
-    /// The folder could not be synced: it must be tried again.
-    pub fn mark_folder_changed(&mut self) {
-        self.folder_changed = true;
+    /// What must be synced because of names that were made or changed, told once.
+    pub fn take_changed_names(&mut self) -> ChangedNames {
+        let (folder, parent) = (std::mem::take(&mut self.folder_changed), std::mem::take(&mut self.folder_made));
+        ChangedNames { folder, parent }
     }
 
-    /// True once after files of the folder were made or renamed: the folder must be synced.
-    pub fn take_folder_changed(&mut self) -> bool {
-        std::mem::take(&mut self.folder_changed)
+    /// Names could not be synced: it must be tried again.
+    pub fn mark_changed_names(&mut self, changed: ChangedNames) {
+        self.folder_changed |= changed.folder;
+        self.folder_made |= changed.parent;
     }
 }

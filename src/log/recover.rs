@@ -51,6 +51,8 @@ pub struct Recovered<D: Disk> {
     pub has_lost: bool,
     /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
     pub must_repeat: bool,
+    /// The files were not as a checkpoint says: what was cut and written is not durable yet.
+    pub has_changed: bool,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -84,6 +86,7 @@ struct Recovery<'a, D: Disk, F> {
     notes: Vec<String>,
     has_lost: bool,
     must_repeat: bool,
+    has_changed: bool,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -111,6 +114,7 @@ pub async fn recover<D: Disk>(
         notes: Vec::new(),
         has_lost: false,
         must_repeat: false,
+        has_changed: false,
     };
     recovery.find_segments(reader).await?;
     recovery.replay(reader).await
@@ -131,6 +135,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         if self.is_as_checkpointed(&files) {
             return self.adopt_as_checkpointed(&files).await;
         }
+        self.has_changed = true;
         self.walk_files(&files, reader).await
     }
 
@@ -386,7 +391,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.end_behind_gap(&mut log);
         let end = log.end();
         log.make_visible(end);
-        Ok(Recovered { log, notes: self.notes, has_lost: self.has_lost, must_repeat: self.must_repeat })
+        let (notes, has_lost) = (self.notes, self.has_lost);
+        Ok(Recovered { log, notes, has_lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
     }
 
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.

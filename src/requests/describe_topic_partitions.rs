@@ -188,12 +188,13 @@ impl Answer<'_> {
     }
 }
 
+/// An unknown topic has all operations, as in Kafka; one without a name has none.
 fn write_refused<S: Sink>(out: &mut Writer<'_, S>, name: &str, error: ErrorCode) {
     out.i16(error.code());
     out.nullable_text(Some(name));
     out.topic_id(TopicId::ZERO);
     out.i8(0);
     out.count(Some(0));
-    out.i32(OPERATIONS_NOT_ASKED);
+    out.i32(if name.is_empty() { OPERATIONS_NOT_ASKED } else { TOPIC_OPERATIONS });
     out.no_tagged();
 }

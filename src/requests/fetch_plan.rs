@@ -13,7 +13,7 @@ use crate::ids::TopicId;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
-use crate::state::fetch_sessions::{Answered, Asked, Begun, FINAL_EPOCH, NO_SESSION, NewSession};
+use crate::state::fetch_sessions::{Answered, Asked, Begun, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, NewSession};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::fetch::{FetchPartition, FetchRequest};
 use crate::wire::topic::TopicRef;
@@ -32,9 +32,18 @@ impl Wanted {
         Self { topic, key, asked, found: failed(key.err().unwrap_or(ErrorCode::None)) }
     }
 
-    /// Not known here: it comes last in the answer, and neither hastens nor holds it up.
+    /// Not known here: neither hastens the answer nor holds it up.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.key, Err(ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId))
+        self.rank() > 0
+    }
+
+    /// As Kafka answers: what is known, then topics that are not, then partitions that are not.
+    fn rank(&self) -> u8 {
+        match self.key {
+            Err(ErrorCode::UnknownTopicId) => 1,
+            Err(ErrorCode::UnknownTopicOrPartition) => 2,
+            _ => 0,
+        }
     }
 }
 
@@ -62,13 +71,13 @@ pub(super) fn plan<D: Disk>(shard: &Rc<Shard<D>>, fetch: &FetchRequest, by_id: b
         }
     };
     if plan.wanted.iter().any(Wanted::is_unknown) {
-        plan.wanted.sort_by_key(Wanted::is_unknown); // keeps the order of the others
+        plan.wanted.sort_by_key(Wanted::rank); // keeps the order of the others
     }
     Ok(plan)
 }
 
 fn begin_session<D: Disk>(shard: &Rc<Shard<D>>, fetch: &FetchRequest, by_id: bool) -> Result<Begun, ErrorCode> {
-    let is_full = fetch.session_epoch <= 0;
+    let is_full = matches!(fetch.session_epoch, INITIAL_EPOCH | FINAL_EPOCH);
     if is_full && fetch.session_id != NO_SESSION {
         shard.end_fetch_session(fetch.session_id); // perhaps of another core
     }

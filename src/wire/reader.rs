@@ -184,12 +184,12 @@ impl Reader {
         Ok(Bytes::copy_from_slice(&bytes))
     }
 
-    /// Takes an array's count, for elements of at least `bytes_min` bytes each; a null counts as empty.
+    /// Takes an array's count, for elements of at least `bytes_min` bytes each.
     ///
     /// # Errors
-    /// `Length` where the rest of the frame cannot hold that many.
+    /// As [`Reader::nullable_count`], and `Null` for a null.
     pub fn count(&mut self, field: &'static str, bytes_min: usize) -> Result<usize, WireError> {
-        self.nullable_count(field, bytes_min).map(Option::unwrap_or_default)
+        self.nullable_count(field, bytes_min)?.ok_or(WireError::Null(field))
     }
 
     /// Takes the count of an array that may be null, for elements of at least `bytes_min` bytes each.
@@ -223,7 +223,7 @@ impl Reader {
         bytes_min: usize,
         element: impl FnMut(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
-        self.nullable_array_of(field, bytes_min, element).map(Option::unwrap_or_default)
+        self.nullable_array_of(field, bytes_min, element)?.ok_or(WireError::Null(field))
     }
 
     /// Takes an array that may be null.

@@ -252,18 +252,31 @@ impl Balance {
         self.check_records(step);
     }
 
-    /// The coordinator tells of the same: each partition assigned once, to as many members as there are.
+    /// The coordinator comes to tell of the same: each partition assigned once, to as many members as there are.
     fn check_the_brokers_view(&self) {
+        let until = Instant::now() + PATIENCE;
+        let members = self.shared.table().members.len();
+        let expected = (0, "Stable".to_owned(), members, (0..PARTITIONS).collect());
         let mut client = Client::connect(self.address);
+        loop {
+            let view = self.brokers_view(&mut client);
+            if view == expected {
+                return;
+            }
+            // It may be reading its log after a start, or end a round that the clients do not wait for.
+            assert!(Instant::now() < until, "the broker knows {view:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Error, state, number of members, all assigned partitions.
+    fn brokers_view(&self, client: &mut Client) -> (i16, String, usize, Vec<i32>) {
         let request = DescribeGroupsRequest::default().with_groups(vec![GroupId(text(&self.group()))]);
         let group = client.ask(5, &request).groups.remove(0);
-        assert_eq!(group.group_state.as_str(), "Stable");
-        let members = self.shared.table().members.len();
-        assert_eq!(group.members.len(), members, "members that the broker knows");
         let mut assigned: Vec<i32> =
             group.members.iter().flat_map(|member| assignment(member.member_assignment.clone())).collect();
         assigned.sort_unstable();
-        assert_eq!(assigned, (0..PARTITIONS).collect::<Vec<_>>());
+        (group.error_code, group.group_state.to_string(), group.members.len(), assigned)
     }
 
     /// A record of each partition reaches somebody, and nobody else.

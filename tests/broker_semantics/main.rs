@@ -19,6 +19,7 @@ mod groups;
 mod ids;
 mod members;
 mod offsets;
+mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;

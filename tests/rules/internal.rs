@@ -283,10 +283,12 @@ proptest! {
     fn what_is_cut_is_refused(record in a_record(), cut: prop::sample::Index) {
         let KeyValue { key, value } = record.encode().unwrap();
         let short = key.slice(..cut.index(key.len()));
-        prop_assert!(GroupRecord::decode(KeyValue { key: short, value: value.clone() }).is_err());
+        let read = GroupRecord::decode(KeyValue { key: short, value: value.clone() });
+        prop_assert!(read.is_err());
         if let Some(value) = value {
             let short = value.slice(..cut.index(value.len()));
-            prop_assert!(GroupRecord::decode(KeyValue { key, value: Some(short) }).is_err());
+            let read = GroupRecord::decode(KeyValue { key, value: Some(short) });
+            prop_assert!(read.is_err());
         }
     }
 
@@ -324,7 +326,7 @@ proptest! {
         // Damage behind the header is noticed or not (the CRC is not looked at here), but never more than that.
         let mut damaged = batch;
         let at = 61 + flip.index(damaged.len() - 61);
-        damaged[at] ^= 1 << bit;
+        damaged[at] ^= 1_u8 << bit;
         let _any = contents(&damaged.freeze(), &mut unpacker);
     }
 }

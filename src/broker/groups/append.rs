@@ -3,11 +3,10 @@
 use std::future::ready;
 use std::rc::Rc;
 
-use super::coordinator::{Coordinator, Pending, Phase};
+use super::coordinator::{Appended, Coordinator, OnItsWay, Pending, Phase};
 use crate::broker::messages::{AckLevel, Answer, Ask, CheckedBatch, ProduceItem};
 use crate::broker::partition::unsigned;
 use crate::broker::shard::Shard;
-use crate::ids::Offset;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -15,22 +14,16 @@ use crate::state::groups::Append;
 use crate::wire::batch::{Attributes, BatchHeader, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
 use crate::wire::error_code::ErrorCode;
-use crate::wire::internal::GroupRecord;
+use crate::wire::internal::{GroupRecord, KeyValue};
 
 impl<D: Disk> Shard<D> {
     /// Stages one append; what comes of it arrives in the order of the appends.
     pub(super) fn append_group_records(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
-        let key = coordinator.partition.key;
-        let outcome = match self.batch_for(coordinator, &append.records) {
+        let batch = match self.encoded(coordinator, &append.records) {
+            Ok(records) => self.append_batch(coordinator, &records),
             Err(error) => Box::pin(ready(Err(error))),
-            Ok(batch) => {
-                let records = i64::from(batch.header.records_count);
-                let item = ProduceItem { key, checked: Ok(batch) };
-                let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
-                Box::pin(async move { outcome_of(produced.await, records) }) as crate::broker::shard::LocalFuture<_>
-            }
         };
-        coordinator.queue(Pending { id: append.id, outcome });
+        coordinator.queue(Pending { id: append.id, batch });
         // One task for all that is on its way: it wakes once for each durable group of the commit log.
         if !coordinator.is_settling.replace(true) {
             host::spawn(Queue::Requests, Rc::clone(self).settle_appends(Rc::clone(coordinator)));
@@ -39,70 +32,106 @@ impl<D: Disk> Shard<D> {
 
     async fn settle_appends(self: Rc<Self>, coordinator: Rc<Coordinator<D>>) {
         while let Some(pending) = coordinator.next_append() {
-            let result = pending.outcome.await;
+            let result = pending.batch.await;
             match result {
-                Ok((base, end)) => coordinator.note_appended(base, end),
+                Ok(appended) => coordinator.note_appended(appended),
                 Err(_) => coordinator.doubt(),
             }
-            let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result.map(|_| ()));
+            let result = result.map(|_| ());
+            let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out(&coordinator, effects);
+            if coordinator.has_grown() {
+                // Nothing new, until nothing is on its way.
+                coordinator.doubt();
+            }
         }
         coordinator.is_settling.set(false);
         self.settle_doubt(&coordinator);
     }
 
-    /// After a failed append: memory that agrees with the log goes on, other memory is made anew from the log.
-    fn settle_doubt(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
+    /// With nothing on its way: memory that agrees with the log goes on, other memory is made anew from the log.
+    pub(super) fn settle_doubt(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
         if coordinator.phase() != Phase::Doubtful {
             return;
         }
-        if coordinator.agrees_with_log() {
-            coordinator.enter(Phase::Serving);
-            return self.look_at_deadline(coordinator);
-        }
-        coordinator.enter(Phase::Loading);
-        coordinator.refuse_all();
-        tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.partition.name);
         let (shard, coordinator) = (Rc::clone(self), Rc::clone(coordinator));
-        host::spawn(Queue::Requests, async move {
-            let (partition, log) = (&coordinator.partition, shard.log());
-            let end = unsigned(partition.log.borrow().end());
-            let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
-            if partition.high_watermark.reached(end, gives_up).await {
-                shard.load_coordinator(&coordinator).await;
-            }
-            // Otherwise the partition takes nothing until a restart, and neither do its groups.
-        });
+        if !coordinator.agrees_with_log() {
+            coordinator.enter(Phase::Loading);
+            coordinator.refuse_all();
+            tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.partition.name);
+            host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
+        } else if coordinator.has_grown() {
+            host::spawn(Queue::Requests, async move { shard.rewrite_groups(&coordinator).await });
+        } else {
+            coordinator.enter(Phase::Serving);
+            self.look_at_deadline(&coordinator);
+        }
     }
 
-    fn batch_for(&self, coordinator: &Coordinator<D>, records: &[GroupRecord]) -> Result<CheckedBatch, ErrorCode> {
-        let codec = Attributes(self.config().groups.codec).codec().unwrap_or(Codec::None);
-        let now_ms = clock::now_ms();
-        let mut builder = BatchBuilder::new().codec(codec);
-        for record in records {
-            let encoded = record.encode().map_err(|error| {
-                tracing::warn!("{}: refused: {error}", coordinator.partition.name);
-                ErrorCode::UnknownServerError
-            })?;
-            let (key, value) = (Some(&*encoded.key), encoded.value.as_deref());
-            builder = builder.record(Record { timestamp: now_ms, key, value, headers: &[] });
+    /// Loads once all that was staged is durable; if that will not be, the partition takes nothing until a restart, and
+    /// neither do its groups.
+    async fn load_again(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
+        let (partition, log) = (&coordinator.partition, self.log());
+        let end = unsigned(partition.log.borrow().end());
+        let gives_up = || partition.is_failed() || partition.is_closed() || log.is_failed();
+        if partition.high_watermark.reached(end, gives_up).await {
+            self.load_coordinator(coordinator).await;
         }
-        let bytes = builder.build().freeze();
-        let settings = self.catalog().topic_by_id(coordinator.partition.key.topic).map(|topic| topic.settings.clone());
-        if settings.is_none_or(|settings| bytes.len() > settings.max_message_bytes) {
+    }
+
+    /// Keys and values of records.
+    ///
+    /// # Errors
+    /// -1 where a name is longer than the schema allows.
+    pub(super) fn encoded(
+        &self,
+        coordinator: &Coordinator<D>,
+        records: &[GroupRecord],
+    ) -> Result<Vec<KeyValue>, ErrorCode> {
+        let encoded: Result<_, _> = records.iter().map(GroupRecord::encode).collect();
+        encoded.map_err(|error| {
+            tracing::warn!("{}: refused: {error}", coordinator.partition.name);
+            ErrorCode::UnknownServerError
+        })
+    }
+
+    /// Stages records as one batch.
+    pub(super) fn append_batch(self: &Rc<Self>, coordinator: &Coordinator<D>, records: &[KeyValue]) -> OnItsWay {
+        let key = coordinator.partition.key;
+        let batch = match self.batch_of(coordinator, records) {
+            Ok(batch) => batch,
+            Err(error) => return Box::pin(ready(Err(error))),
+        };
+        let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
+        let item = ProduceItem { key, checked: Ok(batch) };
+        let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
+        Box::pin(async move {
+            let Answer::Produced(results) = produced.await else { unreachable!("a produce is answered as one") };
+            // Nothing comes back where the shard could not even keep the request.
+            let produced = results.first().ok_or(ErrorCode::KafkaStorageError)?;
+            match produced.error {
+                ErrorCode::None => {
+                    let base = produced.base_offset;
+                    Ok(Appended { base, end: base.plus(count), bytes })
+                }
+                error => Err(error),
+            }
+        })
+    }
+
+    fn batch_of(&self, coordinator: &Coordinator<D>, records: &[KeyValue]) -> Result<CheckedBatch, ErrorCode> {
+        let codec = Attributes(self.config().groups.codec).codec().unwrap_or(Codec::None);
+        let timestamp = clock::now_ms();
+        let add = |builder: BatchBuilder, record: &KeyValue| {
+            builder.record(Record { timestamp, key: Some(&record.key), value: record.value.as_deref(), headers: &[] })
+        };
+        let bytes = records.iter().fold(BatchBuilder::new().codec(codec), add).build().freeze();
+        let catalog = self.catalog();
+        let topic = catalog.topic_by_id(coordinator.partition.key.topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        if bytes.len() > topic.settings.max_message_bytes {
             return Err(ErrorCode::MessageTooLarge);
         }
         let header = BatchHeader::read(&bytes).map_err(|_| ErrorCode::UnknownServerError)?;
         Ok(CheckedBatch { header, bytes, log_append_time_ms: -1 })
-    }
-}
-
-fn outcome_of(answer: Answer, records: i64) -> Result<(Offset, Offset), ErrorCode> {
-    let Answer::Produced(results) = answer else { return Err(ErrorCode::UnknownServerError) };
-    // Nothing comes back where the shard could not even keep the request.
-    let Some(produced) = results.first() else { return Err(ErrorCode::KafkaStorageError) };
-    match produced.error {
-        ErrorCode::None => Ok((produced.base_offset, produced.base_offset.plus(records))),
-        error => Err(error),
     }
 }

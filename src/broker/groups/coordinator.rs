@@ -47,11 +47,27 @@ impl Asked {
     }
 }
 
-/// Records on their way to the log.
+/// A log is worth writing anew when it has grown by so many times what is kept.
+const REWRITE_FACTOR: u64 = 4;
+
+/// A batch that is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Appended {
+    /// Offset of its first record.
+    pub(super) base: Offset,
+    /// The offset behind its last.
+    pub(super) end: Offset,
+    /// Its size.
+    pub(super) bytes: u64,
+}
+
+/// A batch on its way to the log; ready when it is durable.
+pub(super) type OnItsWay = LocalFuture<Result<Appended, ErrorCode>>;
+
+/// An append of the groups on its way to the log.
 pub(super) struct Pending {
     pub(super) id: AppendId,
-    /// The end of the batch once it is durable, and where it began.
-    pub(super) outcome: LocalFuture<Result<(Offset, Offset), ErrorCode>>,
+    pub(super) batch: OnItsWay,
 }
 
 /// What somebody waits for: an answer, or the code with which it is refused.
@@ -78,10 +94,13 @@ pub struct Coordinator<D: Disk> {
     applied_end: Cell<Offset>,
     /// The log has records that the groups do not know.
     has_missed: Cell<bool>,
+    /// Bytes that the log has grown by since all that is kept was written anew, and how many are enough.
+    grown_bytes: Cell<u64>,
+    grown_bytes_max: Cell<u64>,
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings, grown_bytes_max: u64) -> Self {
         Self {
             partition,
             groups: RefCell::new(Groups::new(settings.clone())),
@@ -94,6 +113,8 @@ impl<D: Disk> Coordinator<D> {
             is_settling: Cell::default(),
             applied_end: Cell::default(),
             has_missed: Cell::default(),
+            grown_bytes: Cell::default(),
+            grown_bytes_max: Cell::new(grown_bytes_max),
         }
     }
 
@@ -192,15 +213,18 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known to the groups, and they serve.
-    pub(super) fn loaded(&self, groups: Groups, end: Offset) {
+    pub(super) fn loaded(&self, groups: Groups, end: Offset, bytes: u64) {
         *self.groups.borrow_mut() = groups;
+        self.grown_bytes.set(bytes);
         self.applied_end.set(end);
         self.has_missed.set(false);
         self.enter(Phase::Serving);
     }
 
-    /// A batch from `base` to `end` is durable and about to be applied.
-    pub(super) fn note_appended(&self, base: Offset, end: Offset) {
+    /// A batch is durable and about to be applied.
+    pub(super) fn note_appended(&self, appended: Appended) {
+        let Appended { base, end, bytes } = appended;
+        self.grown_bytes.set(self.grown_bytes.get().saturating_add(bytes));
         if base != self.applied_end.replace(end) {
             self.has_missed.set(true);
             self.doubt();
@@ -212,6 +236,17 @@ impl<D: Disk> Coordinator<D> {
         if self.phase.get() == Phase::Serving {
             self.phase.set(Phase::Doubtful);
         }
+    }
+
+    /// True when so much was appended that it is worth writing anew what is kept.
+    pub(super) fn has_grown(&self) -> bool {
+        self.grown_bytes.get() > self.grown_bytes_max.get()
+    }
+
+    /// All that is kept was written anew, which took `bytes`; the next time comes at a multiple of it.
+    pub(super) fn note_rewritten(&self, bytes: u64, least: u64) {
+        self.grown_bytes.set(0);
+        self.grown_bytes_max.set(least.max(bytes.saturating_mul(REWRITE_FACTOR)));
     }
 
     /// True when the log holds nothing that the groups do not know.

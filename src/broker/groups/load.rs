@@ -1,7 +1,7 @@
 //! A coordinator's start: everything in its partition, oldest first, before anybody is answered.
 //!
 //! Until then clients are told to come again (14), so that nobody is given an offset that was overtaken since. The log
-//! is read from its start: until compaction is there, the start of a broker takes longer the more was ever committed.
+//! is read from its start, which `rewrite` moves on.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -29,6 +29,7 @@ struct Replay {
     /// The offset behind the last batch.
     next: Offset,
     records: usize,
+    bytes: u64,
     /// Topics that offsets were kept for at some time, by name and id.
     topics: HashSet<(String, TopicId)>,
     last_topic: Option<(String, TopicId)>,
@@ -83,7 +84,7 @@ impl<D: Disk> Shard<D> {
 
     fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay) {
         replay.groups.loaded(super::moment());
-        coordinator.loaded(replay.groups, replay.next);
+        coordinator.loaded(replay.groups, replay.next, replay.bytes);
         // What was deleted while nobody was there to forget it.
         let catalog = self.catalog();
         for (topic, id) in &replay.topics {
@@ -141,6 +142,7 @@ impl<D: Disk> Shard<D> {
                 self.replay_batch(bytes, &batch, replay)
                     .map_err(|why| format!("the batch at offset {}: {why}", batch.header.base_offset))?;
                 replay.next = batch.header.next_offset();
+                replay.bytes += batch.bytes.len() as u64;
             }
             host::yield_now().await;
         }
@@ -166,7 +168,7 @@ impl<D: Disk> Shard<D> {
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
         let (topics, unknown) = (HashSet::new(), HashSet::new());
-        Self { groups, next, records: 0, topics, last_topic: None, unknown, transactional: 0 }
+        Self { groups, next, records: 0, bytes: 0, topics, last_topic: None, unknown, transactional: 0 }
     }
 
     fn take(&mut self, record: Result<GroupRecord, RecordError>) -> Result<(), String> {

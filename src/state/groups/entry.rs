@@ -53,6 +53,20 @@ impl Entry {
         }
     }
 
+    /// What is kept, as records.
+    pub fn kept(&self) -> Vec<GroupRecord> {
+        let Kind::Classic(classic) = &self.kind;
+        let group = self.name.to_string();
+        let members = classic.stored.clone().map(|value| GroupRecord::Group { group, value: Some(value) });
+        let offsets = self.offsets.iter().map(|(topic, partition, kept)| GroupRecord::Offset {
+            group: self.name.to_string(),
+            topic: topic.to_owned(),
+            partition,
+            value: Some(kept.clone()),
+        });
+        members.into_iter().chain(offsets).collect()
+    }
+
     /// Nobody is in it, nobody was given an id.
     pub fn is_idle(&self) -> bool {
         let Kind::Classic(classic) = &self.kind;

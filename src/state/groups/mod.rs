@@ -172,6 +172,12 @@ impl Groups {
         self.desk.take_effects()
     }
 
+    /// What is kept, as the records that restore it: for each group its members, then its offsets.
+    #[must_use]
+    pub fn kept(&self) -> Vec<GroupRecord> {
+        self.table.values().flat_map(Entry::kept).collect()
+    }
+
     fn route(&mut self, ticket: Ticket, command: Command) {
         if let Some(group) = command.waits_for_removal_of()
             && let Some(waiting) = self.table.get_mut(group).and_then(|entry| entry.removal.as_mut())
