@@ -14,7 +14,7 @@ use super::error_code::ErrorCode;
 use super::frame::{PREFIX_BYTES, set_prefix};
 use super::reader::{Reader, WireError};
 use super::sink::{Counted, Sink, Writer};
-use super::topic::TopicRef;
+use super::topic::{Dialect, TopicRef};
 use crate::ids::Offset;
 
 /// Oldest version that is served.
@@ -23,8 +23,7 @@ pub const VERSION_MIN: i16 = 3;
 /// Newest version that is served.
 pub const VERSION_MAX: i16 = 13;
 
-const FLEXIBLE_FROM: i16 = 9;
-const TOPIC_IDS_FROM: i16 = 13;
+const DIALECT: Dialect = Dialect { api_key: 0, served: VERSION_MIN..=VERSION_MAX, flexible_from: 9, ids_from: 13 };
 
 /// A request to append records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +71,18 @@ impl ProduceRequest {
     /// # Errors
     /// Where the bytes are no such request; `Version` for a version that is not served.
     pub fn read(body: Bytes, version: i16) -> Result<Self, WireError> {
-        if !(VERSION_MIN..=VERSION_MAX).contains(&version) {
-            return Err(WireError::Version { api_key: 0, version });
-        }
-        let mut reader = Reader::new(body, version >= FLEXIBLE_FROM);
+        let mut reader = DIALECT.reader(body, version)?;
         let request = Self {
             transactional_id: reader.nullable_text("the transactional id")?,
             acks: reader.i16("acks")?,
             timeout_ms: reader.i32("the time-out")?,
-            topics: reader.array_of("the topics", topic_bytes_min(version), |reader| read_topic(reader, version))?,
+            topics: DIALECT.read_topics(
+                &mut reader,
+                version,
+                partition_bytes_min(version),
+                read_partition,
+                |topic, partitions| TopicRecords { topic, partitions },
+            )?,
         };
         reader.skip_tagged("the produce request")?;
         Ok(request)
@@ -130,25 +132,9 @@ fn merge_equal<T, K: Clone + Eq + Hash>(all: &mut Vec<T>, key: impl Fn(&T) -> &K
     *all = kept;
 }
 
-/// Fewest bytes that a topic takes: name or id, count, and tagged fields.
-const fn topic_bytes_min(version: i16) -> usize {
-    match version {
-        TOPIC_IDS_FROM.. => 16 + 1 + 1,
-        FLEXIBLE_FROM.. => 1 + 1 + 1,
-        _ => 2 + 4,
-    }
-}
-
 /// Fewest bytes that a partition takes: index, length, and tagged fields.
-const fn partition_bytes_min(version: i16) -> usize {
-    if version >= FLEXIBLE_FROM { 4 + 1 + 1 } else { 4 + 4 }
-}
-
-fn read_topic(reader: &mut Reader, version: i16) -> Result<TopicRecords, WireError> {
-    let topic = TopicRef::read(reader, version >= TOPIC_IDS_FROM)?;
-    let partitions = reader.array_of("the partitions", partition_bytes_min(version), read_partition)?;
-    reader.skip_tagged("the topic")?;
-    Ok(TopicRecords { topic, partitions })
+fn partition_bytes_min(version: i16) -> usize {
+    if DIALECT.is_flexible(version) { 4 + 1 + 1 } else { 4 + 4 }
 }
 
 fn read_partition(reader: &mut Reader) -> Result<PartitionRecords, WireError> {
@@ -243,16 +229,11 @@ impl ProduceResponse {
 
     fn write(&self, sink: &mut impl Sink, version: i16, correlation_id: i32) {
         sink.put(&[0; PREFIX_BYTES]);
-        let mut out = Writer::new(sink, version >= FLEXIBLE_FROM);
+        let mut out = Writer::new(sink, DIALECT.is_flexible(version));
         out.i32(correlation_id);
         out.no_tagged();
-        out.count(Some(self.topics.len()));
-        for topic in &self.topics {
-            topic.topic.write(&mut out, version >= TOPIC_IDS_FROM);
-            out.count(Some(topic.partitions.len()));
-            topic.partitions.iter().for_each(|partition| write_partition(&mut out, partition, version));
-            out.no_tagged();
-        }
+        let topics = self.topics.iter().map(|topic| (&topic.topic, topic.partitions.as_slice()));
+        DIALECT.write_topics(&mut out, version, topics, |out, partition| write_partition(out, partition, version));
         out.i32(self.throttle_ms);
         out.no_tagged();
     }
