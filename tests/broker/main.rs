@@ -12,6 +12,7 @@ mod harness;
 mod hostile;
 mod kill;
 mod log_start;
+mod readers;
 mod restart;
 mod startup;
 mod topics;

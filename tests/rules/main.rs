@@ -40,4 +40,5 @@ mod scan;
 mod seal;
 mod segment;
 mod shard;
+mod shard_fetch;
 mod store;

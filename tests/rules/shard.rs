@@ -323,10 +323,10 @@ fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_
     });
 }
 
-const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A Fetch of version 4 of one partition that waits a long time for one byte.
-fn fetch_frame(topic: &str, offset: i64) -> Bytes {
+pub(crate) fn fetch_frame(topic: &str, offset: i64) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_i16(1);
     frame.put_i16(4);

@@ -91,6 +91,7 @@ pub(super) struct Classic {
     pub sync: Option<Key>,
     known: Known,
     joining: usize,
+    owing: usize,
 }
 
 impl Classic {
@@ -117,6 +118,7 @@ impl Classic {
             sync: None,
             known: Known::default(),
             joining: 0,
+            owing: 0,
         }
     }
 
@@ -158,6 +160,22 @@ impl Classic {
     /// Whether everybody who is waited for has joined.
     pub fn all_joined(&self) -> bool {
         self.joining == self.members.len() && self.pending.is_empty()
+    }
+
+    /// Notes who owes a sync: everybody after a round, nobody while one is prepared.
+    pub fn all_owe_sync(&mut self, owe: bool) {
+        self.members.values_mut().for_each(|member| member.owes_sync = owe);
+        self.owing = if owe { self.members.len() } else { 0 };
+    }
+
+    /// A member has asked for its assignment. Once all have, nobody is waited for.
+    pub fn has_synced(&mut self, desk: &mut Desk, member_id: &str) {
+        if let Some(member) = self.members.get_mut(member_id) {
+            self.owing -= usize::from(std::mem::take(&mut member.owes_sync));
+        }
+        if self.owing == 0 {
+            desk.deadlines.clear(&mut self.sync);
+        }
     }
 
     /// How many wait in the round.
@@ -230,6 +248,7 @@ impl Classic {
         self.leader.get_or_insert_with(|| Arc::clone(&member.id));
         self.known.add(&member.protocols);
         self.joining += usize::from(member.joining.is_some());
+        self.owing += usize::from(member.owes_sync);
         self.members.insert(Arc::clone(&member.id), member);
     }
 
@@ -238,6 +257,7 @@ impl Classic {
         let member = self.members.remove(member_id)?;
         self.known.remove(&member.protocols);
         self.joining -= usize::from(member.joining.is_some());
+        self.owing -= usize::from(member.owes_sync);
         if let Some(instance_id) = &member.instance_id {
             self.statics.remove(instance_id);
         }

@@ -64,15 +64,6 @@ impl Classic {
         self.has_synced(desk, member_id);
     }
 
-    fn has_synced(&mut self, desk: &mut Desk, member_id: &str) {
-        if let Some(member) = self.members.get_mut(member_id) {
-            member.owes_sync = false;
-        }
-        if !self.members.values().any(|member| member.owes_sync) {
-            desk.deadlines.clear(&mut self.sync);
-        }
-    }
-
     /// The leader's assignments go into the log; a member that it forgot gets an empty one.
     fn assign(&mut self, desk: &mut Desk, assignments: Vec<(String, Bytes)>) {
         let assignments: HashMap<String, Bytes> = assignments.into_iter().collect();

@@ -134,7 +134,7 @@ impl Classic {
         if self.phase == Phase::Completing {
             self.forget_assignments(desk, ErrorCode::RebalanceInProgress);
         }
-        self.members.values_mut().for_each(|member| member.owes_sync = false);
+        self.all_owe_sync(false);
         desk.deadlines.clear(&mut self.sync);
         self.enter(desk, Phase::Preparing);
         self.delay = None;
@@ -212,9 +212,9 @@ impl Classic {
             self.heard_of(desk, &id);
             if let Some(member) = self.members.get_mut(&id) {
                 member.is_new = false;
-                member.owes_sync = true;
             }
         }
+        self.all_owe_sync(true);
         let ms = self.rebalance_timeout_ms();
         desk.due_in(&mut self.sync, ms, &self.name, || What::Sync);
     }
