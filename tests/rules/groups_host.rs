@@ -110,6 +110,43 @@ async fn log_of(node: &Node, group: &str) -> (PartitionKey, i64, i64) {
     (key, found[0].offset.0, found[1].offset.0)
 }
 
+/// One life of the broker: looks whether what was promised is there, makes new promises, and ends without power.
+async fn a_life(disk: MemoryDisk, promised: Rc<RefCell<[i64; 3]>>, mut dice: Dice) -> MemoryDisk {
+    // Cheap promises elsewhere: the broker's own topic does not take part in them.
+    let mut settings: Vec<_> = SMALL.iter().copied().chain([("corelane.durability", "page-cache")]).collect();
+    if dice.below(2) == 0 {
+        settings.push(("corelane.offsets.rewrite.bytes", "2000"));
+    }
+    let node = Node::start(&disk, &settings).await;
+    let topic = match node.shard.catalog().topic(TOPIC) {
+        Some(topic) => PartitionKey { topic: topic.id, partition: 0 },
+        None => node.create(TOPIC).await,
+    };
+    let mut offset = 0;
+    for (group, name) in NAMES.into_iter().enumerate() {
+        let (found, least) = (kept_at_last(&node, name).await, promised.borrow()[group]);
+        assert!(found >= least, "{found} after a promise of {least}");
+        offset = offset.max(found);
+    }
+    for _ in 0..dice.below(40) {
+        let group = dice.below(3);
+        offset += 1;
+        let answer = begin(&node, NAMES[group], commit(NAMES[group], topic, offset));
+        // Some are on their way when the power goes.
+        if dice.below(3) > 0 {
+            let Some(Answer::Committed(codes)) = answer.await else { panic!() };
+            match codes[0] {
+                ErrorCode::None => promised.borrow_mut()[group] = offset,
+                error => assert_eq!(error, ErrorCode::CoordinatorLoadInProgress, "it writes anew what it keeps"),
+            }
+        }
+        if dice.below(10) == 0 {
+            wait(dice.below(1500) as u64).await;
+        }
+    }
+    disk.power_cut(|bound| dice.below(bound))
+}
+
 #[test]
 fn what_was_committed_before_a_power_cut_is_there_afterwards() {
     run(1_000, |dice| {
