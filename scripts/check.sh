@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold before a change is merged; CI runs the same.
 #
-#   check.sh              format, clippy, scripts, documentation, tests
+#   check.sh              format, clippy, scripts, differences from Kafka, documentation, tests
 #   check.sh --quick      without the tests
 #
 # CARGO=PROGRAM is run in place of cargo.
@@ -27,7 +27,7 @@ step() {
 
 scripts_parse() {
   local one
-  for one in scripts/* .ci/run scripts/lib/*; do
+  for one in scripts/* .ci/run scripts/lib/* scripts/compare/*; do
     case $(head -n 1 "$one" 2>/dev/null) in
       '#!/usr/bin/env bash' | '# shellcheck shell=bash') bash -n "$one" ;;
       '#!/usr/bin/env python3' | '"""'*) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$one" ;;
@@ -37,6 +37,7 @@ scripts_parse() {
 
 step $CARGO fmt --all --check
 step scripts_parse
+step scripts/compare-with-kafka differences --check
 step $CARGO clippy --locked --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" step $CARGO doc --locked --no-deps --quiet
 ((quick)) || step $CARGO test --locked

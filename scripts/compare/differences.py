@@ -4,7 +4,7 @@ A difference that no entry explains makes the comparison fail. docs/differences.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 # Faults of batches that corelane refuses on purpose and Kafka stores: where one comes, the two logs part ways.
@@ -39,6 +39,14 @@ class Difference:
         )
         return kafka, ours
 
+    def asked_timestamp(self) -> int | None:
+        """The timestamp of a ListOffsets request."""
+        return next((part["timestamp"] for topic in self.request.get("topics", ()) for part in topic["partitions"]), None)
+
+    def is_deleted(self) -> bool:
+        """Whether our ListOffsets found nothing, or something later, where Kafka found a record."""
+        return self.ours == -1 or self.path.endswith("timestamp") or (self.path.endswith("offset") and self.ours > self.kafka)
+
     def rule(self) -> "Meant | None":
         """The entry of the table that explains it."""
         return next((one for one in DIFFERENCES if one.explains(self)), None)
@@ -56,6 +64,19 @@ def shown(value: object, width: int = 160) -> str:
     """A value in short."""
     text = repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def error_codes(answer: object) -> Iterator[int]:
+    """Every error code of an answer."""
+    if isinstance(answer, dict):
+        for name, value in answer.items():
+            if name == "error_code":
+                yield value
+            else:
+                yield from error_codes(value)
+    elif isinstance(answer, list):
+        for value in answer:
+            yield from error_codes(value)
 
 
 @dataclass
@@ -93,7 +114,7 @@ def answers(kafka: object, ours: object) -> Callable[[Difference], bool]:
 
 DIFFERENCES: list[Meant] = [
     Meant(
-        "D1",
+        "K1",
         r"(CreateTopics topics\.configs|DescribeConfigs results\.configs)",
         "topic settings in CreateTopics and DescribeConfigs",
         "does not know it",
@@ -103,7 +124,7 @@ DIFFERENCES: list[Meant] = [
         at("[corelane.durability]"),
     ),
     Meant(
-        "D2",
+        "K2",
         r"(CreateTopics topics\.configs\.config_source|DescribeConfigs results\.configs\.(config_source|synonyms.*))",
         "source of `min.insync.replicas`",
         "3 (default of the cluster)",
@@ -113,11 +134,11 @@ DIFFERENCES: list[Meant] = [
         at("[min.insync.replicas]"),
     ),
     Meant(
-        "D3",
+        "K3",
         r"(ListOffsets topics(\.partitions)?|Produce responses(\.partition_responses)?|Metadata topics|ListGroups groups"
-        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members|DescribeGroups groups\.members)\.order",
+        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members|DeleteGroups results|DescribeGroups groups\.members)\.order",
         "order of what Kafka keeps in hash tables: in Produce, ListOffsets, Metadata (all topics), ListGroups, DescribeConfigs, "
-        "DescribeLogDirs, JoinGroup, DescribeGroups",
+        "DescribeLogDirs, JoinGroup, DescribeGroups, DeleteGroups",
         "by hash, or by kind of result",
         "as asked, or sorted",
         "The protocol promises no order; clients look up by name.",
@@ -125,7 +146,7 @@ DIFFERENCES: list[Meant] = [
         always,
     ),
     Meant(
-        "D4",
+        "K4",
         r"Produce responses\.partition_responses\.error_message",
         "error_message in Produce",
         "null unless single records are to blame",
@@ -135,27 +156,27 @@ DIFFERENCES: list[Meant] = [
         answers(None, "words"),
     ),
     Meant(
-        "D5",
+        "K5",
         r"Produce responses\.partition_responses\.(error_code|log_start_offset)",
         "Produce of a batch that cannot be unpacked or walked",
         "-1 (UNKNOWN_SERVER_ERROR)",
         "87 (INVALID_RECORD)",
-        "[RULE] §2.1: what is wrong with the batch is the client's fault, and retrying does not mend it.",
+        "[RULE] eos-semantics §2.1: what is wrong with the batch is the client's fault, and retrying does not mend it.",
         "",
         lambda found: found.codes() == ([-1], [87]),
     ),
     Meant(
-        "D6",
+        "K6",
         r"(Produce|AlterConfigs) (outcome|responses|throttle_time_ms|node_endpoints)",
         "Produce with null records, AlterConfigs of the same resource twice",
         "no answer at all",
         "87 (INVALID_RECORD), 42 (INVALID_REQUEST)",
-        "[RULE] §2.1: every request ends in something that the client notices.",
+        "[RULE] eos-semantics §2.1: every request ends in something that the client notices.",
         "",
         lambda found: found.kafka_answer.get("outcome") == "no answer" and found.our_answer.get("outcome") is None,
     ),
     Meant(
-        "D7",
+        "K7",
         r"ApiVersions api_keys",
         "keys in ApiVersions",
         "all of its keys",
@@ -165,7 +186,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours == "(missing)",
     ),
     Meant(
-        "D8",
+        "K8",
         r"ApiVersions api_keys\.max_version",
         "last version of ListOffsets, ApiVersions, DescribeLogDirs",
         "11, 5, 5",
@@ -175,7 +196,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: (found.kafka, found.ours) in ((11, 10), (5, 4)),
     ),
     Meant(
-        "D9",
+        "K9",
         r"ApiVersions (finalized_features(_epoch)?|supported_features)",
         "features in ApiVersions",
         "its own, transaction.version among them",
@@ -185,17 +206,17 @@ DIFFERENCES: list[Meant] = [
         always,
     ),
     Meant(
-        "D10",
+        "K10",
         r"Produce responses\.partition_responses\.(error_code|base_offset|log_append_time_ms|log_start_offset|error_message)",
         "Produce of plain records whose offset deltas do not count up, or with a key or value of length -2",
         "stored",
         "87 (INVALID_RECORD)",
-        "[RULE] §2.1, D13: what is stored can be read; Kafka checks this only where it unpacks.",
+        "[RULE] eos-semantics §2.1: what is stored can be read; Kafka checks this only where it unpacks.",
         "faults",
         lambda found: bool(found.tags & TAKEN_BY_KAFKA_ONLY) and found.codes() == ([0], [87]),
     ),
     Meant(
-        "D11",
+        "K11",
         r"Fetch responses\.partitions\.records",
         "batches of a Fetch that reaches the end of a segment",
         "only those up to the end of the segment",
@@ -205,17 +226,17 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.kafka == "(missing)" and not found.path.endswith("records[0]"),
     ),
     Meant(
-        "D12",
+        "K12",
         r"Produce responses\.partition_responses\.(error_code|base_offset|log_append_time_ms)",
         "Produce of a retry after a restart",
         "45 (OUT_OF_ORDER_SEQUENCE_NUMBER) unless it is the newest batch",
         "0 with the original offset, for each of the last five",
-        "[RULE] §3.2: the whole window survives; Kafka's snapshot keeps one entry a producer.",
+        "[RULE] eos-semantics §3.2: the whole window survives; Kafka's snapshot keeps one entry a producer.",
         "statements",
         lambda found: "after restart" in found.tags and found.codes() == ([45], [0]),
     ),
     Meant(
-        "D13",
+        "K13",
         r"(CreateTopics|DeleteTopics|CreatePartitions) .*",
         "CreateTopics, DeleteTopics, CreatePartitions with a time-out of 0 or less",
         "7 (REQUEST_TIMED_OUT)",
@@ -225,7 +246,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: "without time" in found.tags,
     ),
     Meant(
-        "D14",
+        "K14",
         r"CreateTopics topics\.configs\.value",
         "settings in the answer to CreateTopics",
         "as they were sent (`1`, ` 1000 `, `FALSE`)",
@@ -235,7 +256,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: str(found.kafka).strip().lower() in (found.ours, str(found.ours).removesuffix(".0")),
     ),
     Meant(
-        "D15",
+        "K15",
         r"InitProducerId error_code",
         "InitProducerId with a transactional id",
         "16 until a coordinator was looked for, then an id",
@@ -245,7 +266,7 @@ DIFFERENCES: list[Meant] = [
         answers(16, 53),
     ),
     Meant(
-        "D16",
+        "K16",
         r"DescribeConfigs results\.configs",
         "settings of the broker in DescribeConfigs",
         "all of its settings",
@@ -255,17 +276,17 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours == "(missing)" or "corelane." in found.path,
     ),
     Meant(
-        "D17",
+        "K17",
         r"DescribeConfigs results\.configs\..*",
         "listeners, folders and ids of the broker in DescribeConfigs",
         "set in its properties",
         "set on the command line, under the names of its own listener",
         "They are what the two brokers were started with.",
         "requests",
-        lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*)\]", found.path) is not None,
+        lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*|offsets.topic.replication.factor)\]", found.path) is not None,
     ),
     Meant(
-        "D18",
+        "K18",
         r"(DescribeGroups groups|FindCoordinator coordinators|OffsetFetch (groups\.)?topics(\.partitions)?|OffsetFetch groups\.error_code)",
         "DescribeGroups, FindCoordinator, OffsetFetch that name the same twice",
         "answered twice",
@@ -275,7 +296,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours in ("(missing)", 42) and any("twice" in tag for tag in found.tags),
     ),
     Meant(
-        "D19",
+        "K19",
         r"DescribeTopicPartitions topics\.error_code",
         "DescribeTopicPartitions of a topic without a name",
         "-1 (UNKNOWN_SERVER_ERROR)",
@@ -283,5 +304,45 @@ DIFFERENCES: list[Meant] = [
         "As Metadata answers it; -1 tells a client nothing.",
         "requests",
         answers(-1, 17),
+    ),
+    Meant(
+        "K20",
+        r"ListOffsets topics\.partitions\.(timestamp|offset|leader_epoch)",
+        "ListOffsets of the largest timestamp after DeleteRecords",
+        "may be a record that was deleted",
+        "the largest of those that are there, -1 if there is none",
+        "What is offered can be read.",
+        "sequences",
+        lambda found: found.asked_timestamp() == -3 and found.is_deleted(),
+    ),
+    Meant(
+        "K21",
+        r"DescribeLogDirs results\.topics\.partitions\.partition_size",
+        "size of a partition in DescribeLogDirs whose records were deleted, or of an internal topic",
+        "segments stay until the next look for old ones, and until they are compacted",
+        "what is in use",
+        "Room is given back when the records go.",
+        "requests",
+        lambda found: "fresh" in found.path or "__consumer_offsets" in found.path,
+    ),
+    Meant(
+        "K22",
+        r"(Fetch|ListOffsets) .*",
+        "Fetch with a negative limit, Fetch and ListOffsets with an isolation level that does not exist",
+        "-1 (UNKNOWN_SERVER_ERROR)",
+        "a negative limit counts as 0, an unknown isolation level as read_uncommitted",
+        "Kafka's answer is a failure inside it, which tells a client nothing.",
+        "requests",
+        lambda found: -1 in error_codes(found.kafka_answer) and any(re.search(r"isolation_level|max_bytes -", tag) for tag in found.tags),
+    ),
+    Meant(
+        "K23",
+        r"Produce responses(\.partition_responses)?",
+        "Produce that names a partition twice",
+        "appends and answers the last one only",
+        "appends and answers each",
+        "No batch is dropped in silence.",
+        "requests",
+        lambda found: found.kafka == "(missing)" and any("twice" in tag for tag in found.tags),
     ),
 ]

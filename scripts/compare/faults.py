@@ -8,7 +8,8 @@ import itertools
 
 from compare import broken
 from compare.batches import Batch, Record
-from compare.pair import Pair, error_codes
+from compare.differences import error_codes
+from compare.pair import Pair
 from compare.steps import produce, same_log
 
 KINDS: dict[str, dict[str, object]] = {

@@ -48,12 +48,13 @@ def page(path: Path, is_check: bool) -> int:
         "",
         "Written by `scripts/compare-with-kafka differences` from the table that the comparison uses, so that it lists",
         "every difference that the comparison knows and no other. Anything else that differs fails the comparison.",
+        "[RULE] marks a decision of the reference of semantics (eos-semantics) that the tests `eos_…` follow.",
         "",
         "| id | where | corelane | Kafka | why |",
         "|---|---|---|---|---|",
     ]
     for one in DIFFERENCES:
-        cells = (one.id, f"`{one.shown_place}`", one.ours, one.kafka, one.why)
+        cells = (one.id, one.shown_place, one.ours, one.kafka, one.why)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     text = "\n".join(lines) + "\n"
     if not is_check:

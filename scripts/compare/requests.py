@@ -15,6 +15,8 @@ LEFT_ALONE = {
     "JoinGroup rebalance_timeout_ms largest": "waits for a month",
     "Fetch topics.partitions.current_leader_epoch 0": "each broker counts its own starts",
     "ListOffsets topics.partitions.current_leader_epoch 0": "each broker counts its own starts",
+    "OffsetForLeaderEpoch topics.partitions.leader_epoch 0": "each broker counts its own starts",
+    "Fetch session_id largest": "Kafka looks for it beyond the end of its table",
     "OffsetForLeaderEpoch topics.partitions.current_leader_epoch 0": "each broker counts its own starts",
 }  # fmt: skip
 
@@ -39,9 +41,9 @@ def run(pair: Pair) -> None:
 
 
 def versions_of(pair: Pair, api: str) -> list[int]:
-    """All versions; the quick form takes the first, one of the middle and the last."""
+    """All versions; the quick form takes one by chance and the last."""
     served = list(pair.served[api])
-    return sorted({served[0], pair.random.choice(served), served[-1]}) if pair.is_quick else served
+    return sorted({pair.random.choice(served), served[-1]}) if pair.is_quick else served
 
 
 def one_version(pair: Pair, made: Prepared, api: str, version: int) -> None:

@@ -55,7 +55,7 @@ RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
         "timeout_ms": 1000,
     },
     "Fetch": lambda made, version: fetch_body(version, made.topic, {0: 0}) | {"max_bytes": 1 << 20},
-    "ListOffsets": lambda made, version: offsets_body(made.topic, [0], -1, version),
+    "ListOffsets": lambda made, version: offsets_body(made.topic, [0], -1),
     "Metadata": lambda made, version: {
         "topics": [made.named(version, 12) if version >= 12 else {"name": made.topic}],
         "allow_auto_topic_creation": False,
@@ -280,9 +280,9 @@ MORE: dict[str, dict[str, Callable[[Prepared], Body]]] = {
         "controllers": lambda _: {"endpoint_type": 2},
     },
     "ListOffsets": {
-        f"timestamp {one}": lambda made, one=one: offsets_body(made.topic, [0, 1, 2], one, 10) for one in (-2, -3, -4, -5, -6, -7, 0, 1 << 62)
+        f"timestamp {one}": lambda made, one=one: offsets_body(made.topic, [0, 1, 2], one) for one in (-2, -3, -4, -5, -6, -7, 0, 1 << 62)
     }
-    | {"by time": lambda made: offsets_body(made.topic, [0], made.pair.past_ms + 1, 10)},
+    | {"by time": lambda made: offsets_body(made.topic, [0], made.pair.past_ms + 1)},
     "OffsetForLeaderEpoch": {
         "unknown partition": lambda made: {"topics": [{"topic": made.topic, "partitions": [{"partition": 9, "leader_epoch": 0}]}]},
         "with the epoch": lambda made: {

@@ -1,9 +1,7 @@
 """Steps that the parts of the comparison have in common: append, read a whole log, ask for offsets."""
 
-from collections.abc import Iterator
-
 from compare.batches import Batch, Record, stored_batches
-from compare.pair import Both, Pair, error_codes
+from compare.pair import Both, Pair
 from compare.side import Given
 
 IDS_FROM = {"Produce": 13, "Fetch": 13}
@@ -34,10 +32,10 @@ def produce(pair: Pair, topic: str, records: Records, partition: int = 0, versio
 def produce_unanswered(pair: Pair, topic: str, records: Records, **how: object) -> None:
     """Appends without acks on a connection of its own, and compares whether the connection lives on."""
     pair.send("Produce", 9, produce_body(9, 0, {(topic, 0): records}), "silent", is_answered=False)
-    pair.ask("ListOffsets", 1, offsets_body(topic, [0], -1, 1), line="silent", seconds=5, **how)
+    pair.ask("ListOffsets", 1, offsets_body(topic, [0], -1), line="silent", seconds=5, **how)
 
 
-def offsets_body(topic: str, partitions: list[int], timestamp: int, _version: int) -> dict:
+def offsets_body(topic: str, partitions: list[int], timestamp: int) -> dict:
     """A ListOffsets request."""
     asked = [{"partition_index": one, "timestamp": timestamp} for one in partitions]
     return {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]}
@@ -45,7 +43,7 @@ def offsets_body(topic: str, partitions: list[int], timestamp: int, _version: in
 
 def offsets(pair: Pair, topic: str, timestamp: int = -1, partitions: int = 1, version: int = 7) -> Both:
     """The offsets of all partitions for a timestamp: -1 latest, -2 earliest, -3 largest timestamp."""
-    return pair.ask("ListOffsets", version, offsets_body(topic, list(range(partitions)), timestamp, version))
+    return pair.ask("ListOffsets", version, offsets_body(topic, list(range(partitions)), timestamp))
 
 
 def fetch_body(version: int, topic: str, starts: dict[int, int], max_bytes: int = 1 << 24, isolation: int = 0) -> dict:
@@ -79,23 +77,6 @@ def same_log(pair: Pair, topic: str, partitions: int = 1, version: int = 12) -> 
             start = stored[-1].next_offset
 
 
-def base_offset(answer: dict) -> int:
-    """Of a Produce for one partition."""
-    return answer["responses"][0]["partition_responses"][0]["base_offset"]
-
-
-def worked(both: Both) -> bool:
-    """Both answers came and have no error."""
-    return all("outcome" not in one and not any(error_codes(one)) for one in (both.kafka, both.ours))
-
-
 def records(count: int, text: str = "v") -> tuple[Record, ...]:
     """This many small records, all different."""
     return tuple(Record(f"{text}{one}".encode()) for one in range(count))
-
-
-def numbered(first: int) -> Iterator[int]:
-    """Sequence numbers from `first` on, which wrap as Kafka's do."""
-    while True:
-        yield first
-        first = 0 if first == 0x7FFFFFFF else first + 1

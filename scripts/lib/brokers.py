@@ -53,10 +53,11 @@ class Broker:
         return int(self.address.rsplit(":", 1)[1]) if self.keeps_port and self.address else free_port()
 
     def kill(self) -> None:
-        """Ends it as a crash would."""
+        """Ends it as a crash would; its sockets live until its last thread is gone."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        while alive(self.pid):
+        host, port = self.address.rsplit(":", 1)
+        while alive(self.pid) or accepts(host, int(port)):
             time.sleep(0.01)
 
     def start(self) -> None:
@@ -155,6 +156,12 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0 and probe.getsockname() != probe.getpeername()
 
 
 class Load:

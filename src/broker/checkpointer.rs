@@ -12,17 +12,20 @@ use std::time::Duration;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
-use crate::log::checkpoint::{Checkpoint, Header, Kind, PartitionEntry, ProducerEntry, WindowEntry};
-use crate::log::checkpoint_chain::{self as chain, Named};
+use crate::log::checkpoint::{Header, Kind, PartitionEntry, ProducerEntry};
+use crate::log::checkpoint_chain::{self as chain, Named, Writer};
 use crate::log::partition_log::ChangedNames;
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
+use crate::runtime::host;
 use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Producers that are taken before other tasks run: about 50 µs.
+const TAKE_STEP: usize = 1024;
 /// A checkpoint that failed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -58,12 +61,6 @@ impl Checkpointer {
     }
 }
 
-/// What one partition adds to a checkpoint.
-struct Part {
-    partition: PartitionEntry,
-    producers: Vec<ProducerEntry>,
-}
-
 impl<D: Disk> Shard<D> {
     /// Writes checkpoints when the log presses, when time has passed with something dirty, and on request.
     pub(super) async fn keep_checkpoints(self: Rc<Self>) {
@@ -97,10 +94,12 @@ impl<D: Disk> Shard<D> {
         checkpointer.must_be_full.set(true);
         // Everything of these groups was staged before this moment, so the flushes below cover it.
         let covered = self.log().last_closed_sequence();
-        let (parts, is_pinned) = self.flush_partitions(is_full, pause).await?;
+        let mut writer = Writer::begin(&self.disk, &checkpointer.folder)?;
+        let (partitions, is_pinned) = self.flush_partitions(is_full, pause, &mut writer).await?;
         let oldest_needed_file =
             if is_pinned { self.log().oldest_needed_file() } else { self.log().oldest_needed_after(covered) };
-        self.write_checkpoint(checkpointer, is_full, parts, oldest_needed_file).await?;
+        let kind = if is_full { Kind::Full } else { Kind::Delta };
+        self.write_checkpoint(checkpointer, kind, writer, partitions, oldest_needed_file).await?;
         checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
         if is_pinned && !self.log_is_pinned.replace(true) {
@@ -126,8 +125,13 @@ impl<D: Disk> Shard<D> {
     ///
     /// After a failed write or flush nobody knows what is on disk, and a later flush proves nothing (architecture decision
     /// D10): a failed partition stays as the last checkpoint told it, and a restart brings it back from the commit log.
-    async fn flush_partitions(&self, is_full: bool, pause: Duration) -> io::Result<(Vec<Part>, bool)> {
-        let mut parts = Vec::new();
+    async fn flush_partitions(
+        &self,
+        is_full: bool,
+        pause: Duration,
+        writer: &mut Writer<'_, D>,
+    ) -> io::Result<(Vec<PartitionEntry>, bool)> {
+        let mut entries = Vec::new();
         let mut is_pinned = false;
         for partition in self.all_partitions() {
             if partition.is_failed() {
@@ -138,8 +142,8 @@ impl<D: Disk> Shard<D> {
             if partition.is_closed() || !(is_dirty || is_full) {
                 continue;
             }
-            match self.flush_partition(&partition, is_full, is_dirty).await {
-                Ok(part) => parts.push(part),
+            match self.flush_partition(&partition, is_full, is_dirty, writer).await {
+                Ok(entry) => entries.push(entry),
                 Err(_) if partition.is_closed() => continue,
                 Err(error) => {
                     partition.mark_dirty();
@@ -151,7 +155,7 @@ impl<D: Disk> Shard<D> {
                 clock::sleep(pause).await;
             }
         }
-        Ok((parts, is_pinned))
+        Ok((entries, is_pinned))
     }
 
     /// The full checkpoint that ends recovery: everything is on disk already.
@@ -162,13 +166,14 @@ impl<D: Disk> Shard<D> {
     async fn write_checkpoint(
         &self,
         checkpointer: &Checkpointer,
-        is_full: bool,
-        parts: Vec<Part>,
+        kind: Kind,
+        mut writer: Writer<'_, D>,
+        partitions: Vec<PartitionEntry>,
         oldest_needed_file: u64,
     ) -> io::Result<()> {
         let seq = checkpointer.next_seq.get();
         let header = Header {
-            kind: if is_full { Kind::Full } else { Kind::Delta },
+            kind,
             shard: self.id.0,
             generation: self.generation(),
             seq,
@@ -176,16 +181,12 @@ impl<D: Disk> Shard<D> {
             oldest_needed_file,
         };
         let removed = self.removed.borrow().clone();
-        let mut checkpoint = Checkpoint { header, partitions: Vec::new(), producers: Vec::new() };
-        if !is_full {
-            checkpoint.partitions.extend(removed.iter().map(|log_id| removed_entry(*log_id)));
+        if kind == Kind::Delta {
+            removed.iter().for_each(|log_id| writer.entries().partition(&removed_entry(*log_id)));
         }
-        for part in parts {
-            checkpoint.partitions.push(part.partition);
-            checkpoint.producers.extend(part.producers);
-        }
+        partitions.iter().for_each(|entry| writer.entries().partition(entry));
         checkpointer.next_seq.set(seq + 1);
-        let named = chain::write(&self.disk, &checkpointer.folder, &checkpoint).await?;
+        let named = writer.finish(&header).await?;
         // Only now: a checkpoint that failed has told nobody of them.
         self.removed.borrow_mut().retain(|log_id| !removed.contains(log_id));
         checkpointer.newest.set(seq);
@@ -203,17 +204,26 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    /// Brings one partition to disk as it is now, and says how it is.
-    async fn flush_partition(&self, partition: &Rc<Partition<D>>, is_full: bool, is_dirty: bool) -> io::Result<Part> {
+    /// Brings one partition to disk as it is now, and says how it is; its producers go to `writer`.
+    async fn flush_partition(
+        &self,
+        partition: &Rc<Partition<D>>,
+        is_full: bool,
+        is_dirty: bool,
+        writer: &mut Writer<'_, D>,
+    ) -> io::Result<PartitionEntry> {
+        take_most_producers(partition, is_full, writer).await?;
         // One step: offsets, positions and producers that belong together. What is staged while this flushes is not in it.
-        let (end, start, unsealed, active, producers) = {
+        let (end, start, unsealed, active) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
-            (log.end(), partition.planned_start(), unsealed, active, take_producers(partition, is_full))
+            take_changed_producers(partition, usize::MAX, writer);
+            (log.end(), partition.planned_start(), unsealed, active)
         };
+        writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
         if is_dirty {
             self.flush_files(partition, end, &unsealed).await?;
@@ -221,7 +231,7 @@ impl<D: Disk> Shard<D> {
         }
         partition.recovery_point.set(end);
         let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
-        let entry = PartitionEntry {
+        Ok(PartitionEntry {
             log_id: partition.log_id,
             removed: false,
             log_start: start,
@@ -230,8 +240,7 @@ impl<D: Disk> Shard<D> {
             position,
             leader_epoch: u32::try_from(self.leader_epoch()).unwrap_or(0),
             segment_file_bytes: position,
-        };
-        Ok(Part { partition: entry, producers })
+        })
     }
 
     async fn flush_files(
@@ -335,46 +344,40 @@ fn removed_entry(log_id: LogId) -> PartitionEntry {
     }
 }
 
-fn take_producers<D: Disk>(partition: &Partition<D>, is_full: bool) -> Vec<ProducerEntry> {
-    let mut producers = partition.producers.borrow_mut();
-    let mut entries = Vec::new();
-    let mut take = |id: ProducerId, state: Option<&ProducerState>| entries.push(entry_of(partition.log_id, id, state));
-    if is_full {
-        let mut sweep = producers.begin_taking_all();
-        producers.take_some_of_all(&mut sweep, usize::MAX, &mut take);
+/// Takes all but a few of the producers that a checkpoint wants, a step at a time.
+///
+/// What is taken here was staged before the moment that the checkpoint describes, so the flush behind that moment covers
+/// it; what changes meanwhile is taken again, at the latest at that moment.
+async fn take_most_producers<D: Disk>(
+    partition: &Partition<D>,
+    is_full: bool,
+    writer: &mut Writer<'_, D>,
+) -> io::Result<()> {
+    let mut sweep = is_full.then(|| partition.producers.borrow_mut().begin_taking_all());
+    while let Some(sweep) = &mut sweep
+        && partition.producers.borrow_mut().take_some_of_all(sweep, TAKE_STEP, into(partition, writer))
+    {
+        writer.write_out().await?;
+        host::yield_now().await;
     }
-    producers.take_changes(usize::MAX, take);
-    entries
+    let steps = partition.producers.borrow().changed_count() / TAKE_STEP;
+    for _ in 0..steps {
+        take_changed_producers(partition, TAKE_STEP, writer);
+        writer.write_out().await?;
+        host::yield_now().await;
+    }
+    Ok(())
 }
 
-fn entry_of(log_id: LogId, producer_id: ProducerId, state: Option<&ProducerState>) -> ProducerEntry {
-    let Some(state) = state else {
-        return ProducerEntry {
-            log_id,
-            producer_id,
-            epoch: crate::ids::ProducerEpoch(-1),
-            removed: true,
-            coordinator_epoch: -1,
-            last_append_ms: -1,
-            txn_first_offset: None,
-            window: Vec::new(),
-        };
-    };
-    let window = state.window.batches().iter().map(|batch| WindowEntry {
-        base_offset: batch.base_offset,
-        last_offset_delta: batch.last_offset_delta.unsigned_abs(),
-        first_sequence: batch.first_sequence,
-        last_sequence: batch.last_sequence(),
-        max_timestamp: batch.max_timestamp,
-    });
-    ProducerEntry {
-        log_id,
-        producer_id,
-        epoch: state.epoch,
-        removed: false,
-        coordinator_epoch: state.coordinator_epoch,
-        last_append_ms: state.last_append_ms,
-        txn_first_offset: state.txn_first_offset(),
-        window: window.collect(),
-    }
+fn take_changed_producers<D: Disk>(partition: &Partition<D>, count_max: usize, writer: &mut Writer<'_, D>) {
+    partition.producers.borrow_mut().take_changes(count_max, into(partition, writer));
+}
+
+/// Adds a producer of a partition to a checkpoint.
+fn into<D: Disk>(
+    partition: &Partition<D>,
+    writer: &mut Writer<'_, D>,
+) -> impl FnMut(ProducerId, Option<&ProducerState>) {
+    let (log_id, entries) = (partition.log_id, writer.entries());
+    move |producer_id, state| entries.producer(&ProducerEntry { log_id, producer_id, state: state.copied() })
 }

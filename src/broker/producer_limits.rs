@@ -2,16 +2,16 @@
 //! longest ago makes room, whichever partition it wrote to.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
+use crate::ids::ProducerId;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
-use crate::state::eviction::Eviction;
+use crate::state::eviction::{self, Eviction};
 
 /// Entries that a scan looks at before other tasks run: below 100 µs.
 const SCAN_STEP: usize = 1024;
@@ -24,7 +24,7 @@ pub(super) struct ProducerLimits {
     remembered: Cell<usize>,
     expired: Cell<u64>,
     evicted: Cell<u64>,
-    eviction: RefCell<Eviction<PartitionKey>>,
+    eviction: RefCell<Eviction<(PartitionKey, ProducerId)>>,
     reported: Cell<u64>,
     report_at: Cell<Duration>,
 }
@@ -73,7 +73,6 @@ impl<D: Disk> Shard<D> {
             let mut producers = partition.producers.borrow_mut();
             let expired = producers.expire(limit_ms);
             self.note_expired(partition, expired);
-            producers.arrange_by_use();
             remembered += producers.len();
         }
         self.producer_limits.remembered.set(remembered);
@@ -84,21 +83,44 @@ impl<D: Disk> Shard<D> {
         let limits = &self.producer_limits;
         while limits.remembered.get() > self.config().producers_max {
             // With nothing but open transactions the limit has to wait.
-            let Some(partition) = self.partition_of_oldest() else { return };
-            if partition.producers.borrow_mut().evict_oldest().is_none() {
-                return;
-            }
+            let Some((key, producer_id)) = self.oldest_producer() else { return };
+            let Some(partition) = self.partition(key) else { return };
+            partition.producers.borrow_mut().forget(producer_id);
             partition.mark_dirty();
             limits.remembered.set(limits.remembered.get() - 1);
             limits.evicted.set(limits.evicted.get() + 1);
         }
     }
 
-    fn partition_of_oldest(&self) -> Option<Rc<Partition<D>>> {
-        let all = || self.partitions.borrow().keys().copied().collect();
-        let oldest_of = |key| self.partition(key)?.producers.borrow().oldest_use();
-        let found = self.producer_limits.eviction.borrow_mut().next(self.tick.get(), all, oldest_of)?;
-        self.partition(found)
+    fn oldest_producer(&self) -> Option<(PartitionKey, ProducerId)> {
+        let mut eviction = self.producer_limits.eviction.borrow_mut();
+        let is_at = |(key, id): (PartitionKey, ProducerId), tick| {
+            self.partition(key).is_some_and(|partition| partition.producers.borrow().may_be_evicted(id, tick))
+        };
+        if let Some(oldest) = eviction.next(is_at) {
+            return Some(oldest);
+        }
+        eviction.line_up(self.oldest_producers());
+        eviction.next(is_at)
+    }
+
+    /// The producers of all partitions that were used longest ago.
+    fn oldest_producers(&self) -> Vec<(u64, (PartitionKey, ProducerId))> {
+        let partitions = self.all_partitions();
+        let step = eviction::draw_step(self.producer_limits.remembered.get());
+        let mut drawn = Vec::new();
+        partitions.iter().for_each(|one| drawn.extend(one.producers.borrow().uses().step_by(step)));
+        let used_until = |tick| {
+            let mut oldest = Vec::new();
+            for partition in &partitions {
+                let producers = partition.producers.borrow();
+                oldest.extend(producers.used_until(tick).map(|(tick, id)| (tick, (partition.key, id))));
+            }
+            oldest
+        };
+        let oldest = used_until(eviction::line_up_to(drawn));
+        // The oldest of all may have open transactions.
+        if oldest.is_empty() { used_until(u64::MAX) } else { oldest }
     }
 
     /// Forgets the producers that have been idle for too long, a few at a time.

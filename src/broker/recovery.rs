@@ -1,6 +1,7 @@
 //! From a data folder to shards that serve (storage.md §6): shard 0 reads what concerns all, each shard brings its
 //! partitions back, and one slot write ends it.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,14 +12,15 @@ use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
 use super::epochs;
+use super::kafka_view;
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::config::{CommitMode as ConfiguredMode, Config};
 use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
-use crate::log::checkpoint::{Header, ProducerEntry};
-use crate::log::checkpoint_chain::{self as chain, Merged, View};
+use crate::log::checkpoint::Header;
+use crate::log::checkpoint_chain::{self as chain, View};
 use crate::log::commit_log::{CommitLog, CommitSettings, LogIdentity};
 use crate::log::commit_pace::CommitMode;
 use crate::log::kafka_files::{self, MetaProperties};
@@ -32,8 +34,7 @@ use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
-use crate::state::producers::{Appended, BatchIdentity, ProducerState, Producers};
-use crate::state::window::Remembered;
+use crate::state::producers::{Appended, BatchIdentity, Producers};
 
 /// log2 of the block size of the commit log.
 pub const BLOCK_LOG2: u16 = 12;
@@ -319,18 +320,24 @@ impl<D: Disk> Shard<D> {
         self.tick.set(u64::try_from(clock::now_ms()).unwrap_or(0));
         self.set_catalog(Arc::clone(&plan.catalog));
         let mut reader = RecordReader::new(self.disk.clone(), plan.contents.files.clone());
-        for topic in plan.catalog.topics() {
-            for (partition, log_id) in (0..).zip(&topic.partitions) {
-                let key = PartitionKey { topic: topic.id, partition };
-                if self.owns(key) {
-                    let back = self.recover_partition(plan, topic, key, *log_id, &mut reader).await;
-                    let back = back.map_err(|error| format!("{}-{partition}: {error}", topic.name))?;
-                    self.partitions.borrow_mut().insert(key, Rc::new(back));
-                }
-            }
+        let mine = self.own_partitions(&plan.catalog);
+        let mut producers = restore_producers(&plan.view, &mine.iter().map(|(.., log_id)| *log_id).collect());
+        for (topic, key, log_id) in mine {
+            let known = producers.remove(&log_id);
+            let back = self.recover_partition(plan, &topic, key, log_id, known, &mut reader).await;
+            let back = back.map_err(|error| format!("{}-{}: {error}", topic.name, key.partition))?;
+            self.partitions.borrow_mut().insert(key, Rc::new(back));
         }
         self.count_recovered_producers();
         Ok(())
+    }
+
+    fn own_partitions(&self, catalog: &Catalog) -> Vec<(Arc<Topic>, PartitionKey, LogId)> {
+        let all = catalog.topics().flat_map(|topic| {
+            let keys = (0..).map(|partition| PartitionKey { topic: topic.id, partition });
+            keys.zip(&topic.partitions).map(|(key, log_id)| (Arc::clone(topic), key, *log_id))
+        });
+        all.filter(|(_, key, _)| self.owns(*key)).collect()
     }
 
     async fn recover_partition(
@@ -339,6 +346,7 @@ impl<D: Disk> Shard<D> {
         topic: &Topic,
         key: PartitionKey,
         log_id: LogId,
+        mut known: Option<Producers>,
         reader: &mut RecordReader<D>,
     ) -> io::Result<Partition<D>> {
         let name = TopicPartition { topic: Arc::clone(&topic.name), partition: key.partition };
@@ -347,8 +355,8 @@ impl<D: Disk> Shard<D> {
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder).await;
-        let (recovered, producers, listed) = loop {
-            let mut producers = restore_producers(merged);
+        let (recovered, mut producers, listed) = loop {
+            let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
             let given = Given {
                 folder: folder.as_path().into(),
@@ -368,7 +376,11 @@ impl<D: Disk> Shard<D> {
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
             }
+            known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
+        if merged.is_none() {
+            kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
+        }
         if plan.is_clean && recovered.has_changed {
             // Otherwise the whole file system is flushed when all partitions are back.
             self.disk.sync_fs(self.layout.root()).await?;
@@ -449,27 +461,17 @@ pub async fn remove_old_shards<D: Disk>(disk: &D, layout: &Layout, shards: u32) 
     Ok(())
 }
 
-fn restore_producers(merged: Option<&Merged>) -> Producers {
-    let mut producers = Producers::new(host::random());
-    for (id, entry) in merged.iter().flat_map(|merged| &merged.producers) {
-        producers.restore(*id, state_of(entry));
+/// What the checkpoints say of the producers of these logs.
+fn restore_producers(view: &View, logs: &HashSet<LogId>) -> HashMap<LogId, Producers> {
+    let mut all: HashMap<LogId, Producers> = HashMap::new();
+    for entry in view.producers().filter(|entry| logs.contains(&entry.log_id)) {
+        let producers = all.entry(entry.log_id).or_insert_with(|| Producers::new(host::random()));
+        match entry.state {
+            Some(state) => producers.restore(entry.producer_id, state),
+            None => _ = producers.forget(entry.producer_id),
+        }
     }
-    producers
-}
-
-fn state_of(entry: &ProducerEntry) -> ProducerState {
-    let window = entry.window.iter().map(|batch| Remembered {
-        base_offset: batch.base_offset,
-        max_timestamp: batch.max_timestamp,
-        first_sequence: batch.first_sequence,
-        last_offset_delta: i32::try_from(batch.last_offset_delta).unwrap_or(0),
-    });
-    let mut state = ProducerState::new(entry.epoch);
-    state.coordinator_epoch = entry.coordinator_epoch;
-    state.last_append_ms = entry.last_append_ms;
-    state.window = window.collect();
-    state.set_txn_first_offset(entry.txn_first_offset);
-    state
+    all
 }
 
 fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {

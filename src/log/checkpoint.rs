@@ -21,12 +21,15 @@ use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 
 use super::crc::crc32c;
 use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence};
+use crate::state::producers::ProducerState;
+use crate::state::window::{Remembered, WINDOW_BATCHES};
 
 const HEADER_MAGIC: &[u8; 8] = b"CLCKPT01";
 const BLOCK_MAGIC: &[u8; 4] = b"CLBK";
 const FOOTER_MAGIC: &[u8; 8] = b"CLCKEND1";
 const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 72;
+/// Size of the header, which is written last.
+pub const HEADER_BYTES: usize = 72;
 const BLOCK_HEADER_BYTES: usize = 24;
 const FOOTER_BYTES: usize = 32;
 const PARTITIONS: u16 = 1;
@@ -40,8 +43,6 @@ pub const PARTITION_ENTRY_BYTES: usize = 56;
 pub const PRODUCER_ENTRY_BYTES: usize = 40;
 /// Size of one batch of a producer's window.
 pub const WINDOW_ENTRY_BYTES: usize = 28;
-/// Batches in a window.
-pub const WINDOW_MAX: usize = 5;
 
 /// What a checkpoint file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,51 +91,25 @@ pub struct PartitionEntry {
     pub segment_file_bytes: u64,
 }
 
-/// One batch of a producer's window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowEntry {
-    /// Offset of its first record.
-    pub base_offset: Offset,
-    /// Its records, less one (gaps included).
-    pub last_offset_delta: u32,
-    /// Sequence of its first record.
-    pub first_sequence: Sequence,
-    /// Sequence of its last record.
-    pub last_sequence: Sequence,
-    /// Its largest timestamp, milliseconds since 1970.
-    pub max_timestamp: i64,
-}
-
 /// One producer of one partition as of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerEntry {
     /// Which partition.
     pub log_id: LogId,
     /// Who.
     pub producer_id: ProducerId,
-    /// Which incarnation.
-    pub epoch: ProducerEpoch,
-    /// The producer was forgotten (expired, evicted); the rest says nothing.
-    pub removed: bool,
-    /// Coordinator epoch of the newest marker; -1 for none.
-    pub coordinator_epoch: i32,
-    /// When the newest batch was appended, by the broker's clock, milliseconds since 1970.
-    pub last_append_ms: i64,
-    /// First offset of the open transaction.
-    pub txn_first_offset: Option<Offset>,
-    /// The last batches, oldest first, at most [`WINDOW_MAX`] (of more, the newest are kept).
-    pub window: Vec<WindowEntry>,
+    /// What is known of it; `None` if it was forgotten (expired, evicted).
+    pub state: Option<ProducerState>,
 }
 
-/// One checkpoint file.
+/// One checkpoint file, as read. There may be a million producers, so they stay the bytes that they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Where it stands.
     pub header: Header,
     /// Partitions.
     pub partitions: Vec<PartitionEntry>,
-    /// Producers.
-    pub producers: Vec<ProducerEntry>,
+    producers: Vec<Bytes>,
 }
 
 /// Why a checkpoint file cannot be used.
@@ -163,58 +138,81 @@ impl From<TryGetError> for Damage {
     }
 }
 
-impl Checkpoint {
-    /// The bytes of the file.
+/// Packs entries into blocks; a checkpoint of any size takes no more memory than a block or two.
+///
+/// Blocks of one kind should come together: each change of kind begins a new block.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    closed: Vec<Bytes>,
+    block: BytesMut,
+    what: u16,
+    entries: u32,
+    blocks: u32,
+    partitions: u64,
+    producers: u64,
+}
+
+impl Encoder {
+    /// Adds a partition.
+    pub fn partition(&mut self, entry: &PartitionEntry) {
+        self.make_room(PARTITIONS, PARTITION_ENTRY_BYTES);
+        put_partition(&mut self.block, entry);
+        self.partitions += 1;
+    }
+
+    /// Adds a producer.
+    pub fn producer(&mut self, entry: &ProducerEntry) {
+        self.make_room(PRODUCERS, PRODUCER_ENTRY_BYTES + WINDOW_BATCHES * WINDOW_ENTRY_BYTES);
+        put_producer(&mut self.block, entry);
+        self.producers += 1;
+    }
+
+    /// Blocks that are full since this was last asked; they stand behind those that were given before.
+    pub fn take_closed(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// The header of the file, and what stands behind the blocks that were given before.
     #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut file = BytesMut::with_capacity(self.size_hint());
-        self.put_header(&mut file);
-        let mut blocks = Blocks { file, block: BytesMut::new(), entries: 0, blocks: 0 };
-        for entry in &self.partitions {
-            blocks.make_room(PARTITIONS, PARTITION_ENTRY_BYTES);
-            put_partition(&mut blocks.block, entry);
-            blocks.entries += 1;
-        }
-        blocks.close(PARTITIONS);
-        for entry in &self.producers {
-            blocks.make_room(PRODUCERS, PRODUCER_ENTRY_BYTES + WINDOW_MAX * WINDOW_ENTRY_BYTES);
-            put_producer(&mut blocks.block, entry);
-            blocks.entries += 1;
-        }
-        blocks.close(PRODUCERS);
-        let (mut file, count) = (blocks.file, blocks.blocks);
-        self.put_footer(&mut file, count);
-        file.freeze()
+    pub fn finish(mut self, header: &Header) -> (Bytes, Vec<Bytes>) {
+        self.close();
+        self.closed.push(self.footer(header.seq));
+        (self.header(header), self.closed)
     }
 
-    /// Reads a file; what lies behind the footer is ignored.
-    ///
-    /// # Errors
-    /// Says what is wrong. Nothing of a damaged file is used.
-    pub fn decode(file: &[u8]) -> Result<Self, Damage> {
-        let mut rest = file;
-        let (header, partition_count, producer_count) = get_header(&mut rest)?;
-        let mut checkpoint = Self { header, partitions: Vec::new(), producers: Vec::new() };
-        let mut blocks = 0;
-        while rest.starts_with(BLOCK_MAGIC) {
-            checkpoint.get_block(&mut rest)?;
-            blocks += 1;
+    /// Begins an entry of at most `bytes` bytes.
+    fn make_room(&mut self, what: u16, bytes: usize) {
+        if what != self.what || self.block.len() + bytes > BLOCK_HEADER_BYTES + BLOCK_BYTES_MAX {
+            self.close();
+            self.what = what;
         }
-        check_footer(rest, header.seq, partition_count.wrapping_add(producer_count), blocks)?;
-        let counted = checkpoint.partitions.len() as u64 == partition_count
-            && checkpoint.producers.len() as u64 == producer_count;
-        if counted { Ok(checkpoint) } else { Err(Damage::Counts) }
+        if self.block.is_empty() {
+            self.block.put_bytes(0, BLOCK_HEADER_BYTES);
+        }
+        self.entries += 1;
     }
 
-    fn size_hint(&self) -> usize {
-        let partitions = self.partitions.len() * PARTITION_ENTRY_BYTES;
-        let producers = self.producers.len() * (PRODUCER_ENTRY_BYTES + WINDOW_MAX * WINDOW_ENTRY_BYTES);
-        let payload = partitions + producers;
-        HEADER_BYTES + FOOTER_BYTES + payload + (payload / BLOCK_BYTES_MAX + 3) * BLOCK_HEADER_BYTES
+    fn close(&mut self) {
+        if self.entries == 0 {
+            return;
+        }
+        let payload = &self.block[BLOCK_HEADER_BYTES..];
+        let mut header = BytesMut::with_capacity(BLOCK_HEADER_BYTES);
+        header.put_slice(BLOCK_MAGIC);
+        header.put_u16_le(self.what);
+        header.put_u16_le(0);
+        header.put_u32_le(self.entries);
+        header.put_u32_le(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+        header.put_u32_le(crc32c(payload));
+        header.put_u32_le(crc32c(&header));
+        self.block[..BLOCK_HEADER_BYTES].copy_from_slice(&header);
+        self.closed.push(std::mem::take(&mut self.block).freeze());
+        self.entries = 0;
+        self.blocks += 1;
     }
 
-    fn put_header(&self, file: &mut BytesMut) {
-        let header = &self.header;
+    fn header(&self, header: &Header) -> Bytes {
+        let mut file = BytesMut::with_capacity(HEADER_BYTES);
         file.put_slice(HEADER_MAGIC);
         file.put_u16_le(VERSION);
         file.put_u16_le(match header.kind {
@@ -225,69 +223,75 @@ impl Checkpoint {
         file.put_u64_le(header.generation);
         file.put_u64_le(header.seq);
         file.put_u64_le(header.previous);
-        file.put_u64_le(self.partitions.len() as u64);
-        file.put_u64_le(self.producers.len() as u64);
+        file.put_u64_le(self.partitions);
+        file.put_u64_le(self.producers);
         file.put_u64_le(header.oldest_needed_file);
         file.put_u32_le(0);
-        file.put_u32_le(crc32c(file));
+        file.put_u32_le(crc32c(&file));
+        file.freeze()
     }
 
-    fn put_footer(&self, file: &mut BytesMut, blocks: u32) {
+    fn footer(&self, seq: u64) -> Bytes {
         let mut footer = BytesMut::with_capacity(FOOTER_BYTES);
         footer.put_slice(FOOTER_MAGIC);
-        footer.put_u64_le(self.header.seq);
-        footer.put_u64_le((self.partitions.len() + self.producers.len()) as u64);
-        footer.put_u32_le(blocks);
+        footer.put_u64_le(seq);
+        footer.put_u64_le(self.partitions + self.producers);
+        footer.put_u32_le(self.blocks);
         footer.put_u32_le(crc32c(&footer));
-        file.put(footer);
+        footer.freeze()
     }
+}
 
-    fn get_block(&mut self, rest: &mut &[u8]) -> Result<(), Damage> {
-        let (what, entries, mut payload) = checked_block(rest)?;
-        for _ in 0..entries {
+impl Checkpoint {
+    /// Reads a file; what lies behind the footer is ignored.
+    ///
+    /// # Errors
+    /// Says what is wrong. Nothing of a damaged file is used.
+    pub fn decode(file: &Bytes) -> Result<Self, Damage> {
+        let mut rest = &file[..];
+        let (header, partition_count, producer_count) = get_header(&mut rest)?;
+        let mut checkpoint = Self { header, partitions: Vec::new(), producers: Vec::new() };
+        let (mut blocks, mut producers) = (0, 0);
+        while rest.starts_with(BLOCK_MAGIC) {
+            let (what, entries, payload) = checked_block(&mut rest)?;
             match what {
-                PARTITIONS => self.partitions.push(get_partition(&mut payload)?),
-                PRODUCERS => self.producers.push(get_producer(&mut payload)?),
+                PARTITIONS => checkpoint.add_partitions(entries, payload)?,
+                PRODUCERS => {
+                    check_producers(entries, payload)?;
+                    producers += u64::from(entries);
+                    checkpoint.producers.push(file.slice_ref(payload));
+                }
                 _ => return Err(Damage::Counts),
             }
+            blocks += 1;
+        }
+        check_footer(rest, header.seq, partition_count.wrapping_add(producer_count), blocks)?;
+        let counted = checkpoint.partitions.len() as u64 == partition_count && producers == producer_count;
+        if counted { Ok(checkpoint) } else { Err(Damage::Counts) }
+    }
+
+    /// The producers, in the order in which they were written: of two entries the later one counts.
+    pub fn producers(&self) -> impl Iterator<Item = ProducerEntry> {
+        self.producers.iter().flat_map(|block| {
+            let mut rest = &block[..];
+            // They were checked when the file was read.
+            std::iter::from_fn(move || if rest.is_empty() { None } else { get_producer(&mut rest).ok() })
+        })
+    }
+
+    fn add_partitions(&mut self, entries: u32, mut payload: &[u8]) -> Result<(), Damage> {
+        for _ in 0..entries {
+            self.partitions.push(get_partition(&mut payload)?);
         }
         if payload.is_empty() { Ok(()) } else { Err(Damage::Counts) }
     }
 }
 
-/// Packs entries into blocks behind what is in `file` already.
-struct Blocks {
-    file: BytesMut,
-    block: BytesMut,
-    entries: u32,
-    blocks: u32,
-}
-
-impl Blocks {
-    fn make_room(&mut self, what: u16, bytes: usize) {
-        if self.block.len() + bytes > BLOCK_BYTES_MAX {
-            self.close(what);
-        }
+fn check_producers(entries: u32, mut payload: &[u8]) -> Result<(), Damage> {
+    for _ in 0..entries {
+        get_producer(&mut payload)?;
     }
-
-    fn close(&mut self, what: u16) {
-        if self.entries == 0 {
-            return;
-        }
-        let mut header = BytesMut::with_capacity(BLOCK_HEADER_BYTES);
-        header.put_slice(BLOCK_MAGIC);
-        header.put_u16_le(what);
-        header.put_u16_le(0);
-        header.put_u32_le(self.entries);
-        header.put_u32_le(u32::try_from(self.block.len()).unwrap_or(u32::MAX));
-        header.put_u32_le(crc32c(&self.block));
-        header.put_u32_le(crc32c(&header));
-        self.file.put(header);
-        self.file.put_slice(&self.block);
-        self.block.clear();
-        self.entries = 0;
-        self.blocks += 1;
-    }
+    if payload.is_empty() { Ok(()) } else { Err(Damage::Counts) }
 }
 
 /// Cuts `bytes` off the front whose last four are the checksum of the others; returns the others.
@@ -384,20 +388,22 @@ fn get_partition(from: &mut &[u8]) -> Result<PartitionEntry, Damage> {
 }
 
 fn put_producer(to: &mut BytesMut, entry: &ProducerEntry) {
-    let window = &entry.window[entry.window.len().saturating_sub(WINDOW_MAX)..];
+    let none = ProducerState::new(ProducerEpoch(-1));
+    let state = entry.state.as_ref().unwrap_or(&none);
+    let window = state.window.batches();
     to.put_u64_le(entry.log_id.0);
     to.put_i64_le(entry.producer_id.0);
-    to.put_i16_le(entry.epoch.0);
+    to.put_i16_le(state.epoch.0);
     to.put_u8(u8::try_from(window.len()).unwrap_or(0));
-    to.put_u8(if entry.removed { REMOVED } else { 0 });
-    to.put_i32_le(entry.coordinator_epoch);
-    to.put_i64_le(entry.last_append_ms);
-    to.put_i64_le(entry.txn_first_offset.map_or(-1, |offset| offset.0));
+    to.put_u8(if entry.state.is_none() { REMOVED } else { 0 });
+    to.put_i32_le(state.coordinator_epoch);
+    to.put_i64_le(state.last_append_ms);
+    to.put_i64_le(state.txn_first_offset().map_or(-1, |offset| offset.0));
     for batch in window {
         to.put_i64_le(batch.base_offset.0);
-        to.put_u32_le(batch.last_offset_delta);
+        to.put_i32_le(batch.last_offset_delta);
         to.put_i32_le(batch.first_sequence.0);
-        to.put_i32_le(batch.last_sequence.0);
+        to.put_i32_le(batch.last_sequence().0);
         to.put_i64_le(batch.max_timestamp);
     }
 }
@@ -405,34 +411,25 @@ fn put_producer(to: &mut BytesMut, entry: &ProducerEntry) {
 fn get_producer(from: &mut &[u8]) -> Result<ProducerEntry, Damage> {
     let log_id = LogId(from.try_get_u64_le()?);
     let producer_id = ProducerId(from.try_get_i64_le()?);
-    let epoch = ProducerEpoch(from.try_get_i16_le()?);
+    let mut state = ProducerState::new(ProducerEpoch(from.try_get_i16_le()?));
     let batches = usize::from(from.try_get_u8()?);
     let removed = from.try_get_u8()? & REMOVED != 0;
-    if batches > WINDOW_MAX {
+    if batches > WINDOW_BATCHES {
         return Err(Damage::Counts);
     }
-    let coordinator_epoch = from.try_get_i32_le()?;
-    let last_append_ms = from.try_get_i64_le()?;
-    let txn_first_offset = Some(from.try_get_i64_le()?).filter(|offset| *offset >= 0).map(Offset);
-    let window = (0..batches).map(|_| get_window_entry(from)).collect::<Result<_, Damage>>()?;
-    Ok(ProducerEntry {
-        log_id,
-        producer_id,
-        epoch,
-        removed,
-        coordinator_epoch,
-        last_append_ms,
-        txn_first_offset,
-        window,
-    })
+    state.coordinator_epoch = from.try_get_i32_le()?;
+    state.last_append_ms = from.try_get_i64_le()?;
+    state.set_txn_first_offset(Some(from.try_get_i64_le()?).filter(|offset| *offset >= 0).map(Offset));
+    for _ in 0..batches {
+        state.window.push(get_batch(from)?);
+    }
+    Ok(ProducerEntry { log_id, producer_id, state: (!removed).then_some(state) })
 }
 
-fn get_window_entry(from: &mut &[u8]) -> Result<WindowEntry, Damage> {
-    Ok(WindowEntry {
-        base_offset: Offset(from.try_get_i64_le()?),
-        last_offset_delta: from.try_get_u32_le()?,
-        first_sequence: Sequence(from.try_get_i32_le()?),
-        last_sequence: Sequence(from.try_get_i32_le()?),
-        max_timestamp: from.try_get_i64_le()?,
-    })
+fn get_batch(from: &mut &[u8]) -> Result<Remembered, Damage> {
+    let base_offset = Offset(from.try_get_i64_le()?);
+    let last_offset_delta = from.try_get_i32_le()?.max(0);
+    let first_sequence = Sequence(from.try_get_i32_le()?);
+    let _last_sequence = from.try_get_i32_le()?;
+    Ok(Remembered { base_offset, last_offset_delta, first_sequence, max_timestamp: from.try_get_i64_le()? })
 }

@@ -10,14 +10,15 @@
 //! checkpoint-<seq>.full, checkpoint-<seq>.delta   checkpoint.spare: zero-filled ahead, becomes the next one
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::checkpoint::{Checkpoint, Damage, Header, Kind, PartitionEntry, ProducerEntry};
-use crate::ids::{LogId, ProducerId};
+use super::checkpoint::{Checkpoint, Damage, Encoder, HEADER_BYTES, Header, Kind, PartitionEntry, ProducerEntry};
+use crate::ids::LogId;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
 
 /// Deltas behind one full checkpoint.
@@ -32,8 +33,8 @@ pub struct Merged {
     pub age: (u64, u64),
     /// The partition.
     pub partition: PartitionEntry,
-    /// Its producers.
-    pub producers: BTreeMap<ProducerId, ProducerEntry>,
+    /// The chain that holds its producers.
+    chain: usize,
 }
 
 /// What all checkpoints together say, per partition.
@@ -41,29 +42,43 @@ pub struct Merged {
 pub struct View {
     /// By log id.
     pub logs: HashMap<LogId, Merged>,
+    chains: Vec<Vec<Arc<Checkpoint>>>,
 }
 
 impl View {
     /// Adds one shard's checkpoints, given in any order; see the module.
-    pub fn absorb(&mut self, checkpoints: &[Checkpoint]) {
+    pub fn absorb(&mut self, checkpoints: &[Arc<Checkpoint>]) {
         for full in checkpoints.iter().filter(|checkpoint| checkpoint.header.kind == Kind::Full) {
-            for (log_id, merged) in merge_chain(&chain_from(full, checkpoints)) {
+            let chain = chain_from(full, checkpoints);
+            for (log_id, merged) in merge_chain(&chain, self.chains.len()) {
                 match self.logs.get(&log_id) {
                     Some(known) if known.age >= merged.age => {}
                     _ => _ = self.logs.insert(log_id, merged),
                 }
             }
+            self.chains.push(chain);
         }
+    }
+
+    /// Every producer of every partition in [`View::logs`], in the order of the checkpoints: of two entries the later one
+    /// counts, and may say that the producer was forgotten.
+    pub fn producers(&self) -> impl Iterator<Item = ProducerEntry> {
+        self.chains.iter().enumerate().flat_map(move |(number, chain)| {
+            let is_used = self.logs.values().any(|merged| merged.chain == number);
+            let checkpoints = chain.iter().filter(move |_| is_used);
+            let entries = checkpoints.flat_map(|checkpoint| checkpoint.producers());
+            entries.filter(move |entry| self.logs.get(&entry.log_id).is_some_and(|merged| merged.chain == number))
+        })
     }
 }
 
 /// The full checkpoint and the deltas that follow it without a break.
-fn chain_from<'a>(full: &'a Checkpoint, all: &'a [Checkpoint]) -> Vec<&'a Checkpoint> {
-    let mut chain = vec![full];
+fn chain_from(full: &Arc<Checkpoint>, all: &[Arc<Checkpoint>]) -> Vec<Arc<Checkpoint>> {
+    let mut chain = vec![Arc::clone(full)];
     let mut newest = full.header;
     while let Some(next) = all.iter().find(|candidate| follows(&candidate.header, &newest)) {
         newest = next.header;
-        chain.push(next);
+        chain.push(Arc::clone(next));
     }
     chain
 }
@@ -76,38 +91,19 @@ fn follows(candidate: &Header, newest: &Header) -> bool {
 }
 
 /// Partitions that were removed within the chain are not in the result.
-fn merge_chain(chain: &[&Checkpoint]) -> HashMap<LogId, Merged> {
+fn merge_chain(chain: &[Arc<Checkpoint>], number: usize) -> HashMap<LogId, Merged> {
     let mut logs: HashMap<LogId, Merged> = HashMap::new();
     for checkpoint in chain {
         let age = (checkpoint.header.generation, checkpoint.header.seq);
         for partition in &checkpoint.partitions {
-            merge_partition(&mut logs, age, partition);
-        }
-        for producer in &checkpoint.producers {
-            merge_producer(&mut logs, producer);
+            if partition.removed {
+                logs.remove(&partition.log_id);
+            } else {
+                logs.insert(partition.log_id, Merged { age, partition: *partition, chain: number });
+            }
         }
     }
     logs
-}
-
-fn merge_partition(logs: &mut HashMap<LogId, Merged>, age: (u64, u64), partition: &PartitionEntry) {
-    if partition.removed {
-        logs.remove(&partition.log_id);
-        return;
-    }
-    let fresh = || Merged { age, partition: *partition, producers: BTreeMap::new() };
-    let merged = logs.entry(partition.log_id).or_insert_with(fresh);
-    merged.age = age;
-    merged.partition = *partition;
-}
-
-fn merge_producer(logs: &mut HashMap<LogId, Merged>, producer: &ProducerEntry) {
-    let Some(merged) = logs.get_mut(&producer.log_id) else { return };
-    if producer.removed {
-        merged.producers.remove(&producer.producer_id);
-    } else {
-        merged.producers.insert(producer.producer_id, producer.clone());
-    }
 }
 
 /// A checkpoint file by its name.
@@ -129,7 +125,7 @@ pub struct Folder {
     /// Every checkpoint file, oldest first.
     pub names: Vec<Named>,
     /// Those that can be read, oldest first.
-    pub checkpoints: Vec<Checkpoint>,
+    pub checkpoints: Vec<Arc<Checkpoint>>,
     /// Those that cannot, and why.
     pub damaged: Vec<(PathBuf, Damage)>,
 }
@@ -152,7 +148,7 @@ pub async fn read_folder<D: Disk>(disk: &D, folder: &Path) -> io::Result<Folder>
         let content = disk.read_file(&named.path).await?;
         match Checkpoint::decode(&content) {
             Ok(checkpoint) if (checkpoint.header.seq, checkpoint.header.kind) == (named.seq, named.kind) => {
-                found.checkpoints.push(checkpoint);
+                found.checkpoints.push(Arc::new(checkpoint));
             }
             Ok(_) => found.damaged.push((named.path.clone(), Damage::Counts)),
             Err(damage @ Damage::Version(_)) => return Err(refused(&named.path, damage)),
@@ -229,23 +225,67 @@ pub fn wants_full(names: &[Named]) -> bool {
     deltas().count() >= DELTAS_MAX || deltas().map(|named| named.bytes).sum::<u64>() > full.bytes / 2
 }
 
-/// Writes a checkpoint so that it is there whole or not at all, over the spare where there is one.
-///
-/// # Errors
-/// Those of the disk; the folder then holds what it held before.
-pub async fn write<D: Disk>(disk: &D, folder: &Path, checkpoint: &Checkpoint) -> io::Result<Named> {
-    let (seq, kind) = (checkpoint.header.seq, checkpoint.header.kind);
-    let content = checkpoint.encode();
-    let bytes = content.len() as u64;
-    let spare = folder.join(SPARE);
-    let file = disk.open(&spare, Access::Buffered, Create::IfMissing)?;
-    write_whole(&file, &spare, 0, content).await?;
-    file.truncate(bytes).await?;
-    file.sync_data().await?;
-    let path = folder.join(name(seq, kind));
-    disk.rename(&spare, &path)?;
-    disk.sync_dir(folder).await?;
-    Ok(Named { path, seq, kind, bytes })
+/// A checkpoint on its way to disk, over the spare where there is one: it is there whole or not at all.
+pub struct Writer<'a, D: Disk> {
+    disk: &'a D,
+    folder: &'a Path,
+    spare: PathBuf,
+    file: D::File,
+    position: u64,
+    encoder: Encoder,
+}
+
+impl<'a, D: Disk> Writer<'a, D> {
+    /// Begins one in `folder`.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn begin(disk: &'a D, folder: &'a Path) -> io::Result<Self> {
+        let spare = folder.join(SPARE);
+        let file = disk.open(&spare, Access::Buffered, Create::IfMissing)?;
+        Ok(Self { disk, folder, spare, file, position: HEADER_BYTES as u64, encoder: Encoder::default() })
+    }
+
+    /// Adds entries; they are written by [`Writer::write_out`] and [`Writer::finish`].
+    pub fn entries(&mut self) -> &mut Encoder {
+        &mut self.encoder
+    }
+
+    /// Hands full blocks to the kernel.
+    ///
+    /// # Errors
+    /// Those of the disk; the folder then holds what it held before.
+    pub async fn write_out(&mut self) -> io::Result<()> {
+        let closed = self.encoder.take_closed();
+        self.write(closed).await
+    }
+
+    /// Brings it to disk, under its name.
+    ///
+    /// # Errors
+    /// Those of the disk; the folder then holds what it held before.
+    pub async fn finish(mut self, header: &Header) -> io::Result<Named> {
+        let (beginning, rest) = std::mem::take(&mut self.encoder).finish(header);
+        self.write(rest).await?;
+        write_whole(&self.file, &self.spare, 0, beginning).await?;
+        let bytes = self.position;
+        self.file.truncate(bytes).await?;
+        self.file.sync_data().await?;
+        let (seq, kind) = (header.seq, header.kind);
+        let path = self.folder.join(name(seq, kind));
+        self.disk.rename(&self.spare, &path)?;
+        self.disk.sync_dir(self.folder).await?;
+        Ok(Named { path, seq, kind, bytes })
+    }
+
+    async fn write(&mut self, blocks: Vec<Bytes>) -> io::Result<()> {
+        for block in blocks {
+            let bytes = block.len() as u64;
+            write_whole(&self.file, &self.spare, self.position, block).await?;
+            self.position += bytes;
+        }
+        Ok(())
+    }
 }
 
 /// Makes a spare of at least `bytes` bytes, so that the next checkpoint needs no room on a full disk.

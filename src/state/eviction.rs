@@ -1,54 +1,57 @@
-//! Which of many tables holds the entry that was used longest ago.
+//! Which entry of many tables was used longest ago.
 //!
-//! Ticks only grow, so what a table's oldest entry said when it was looked at is a lower bound for later. The heap keeps
-//! these bounds and looks again only at the table that seems to be the oldest. A table that it does not know had no entry
-//! when the heap was built: its entries are younger than that moment.
+//! Noting a use must cost next to nothing, so entries only carry a tick that grows with each use, and nothing keeps them in
+//! order. When somebody must go, the oldest few of all tables are looked up and lined up: everything up to some tick. Ticks
+//! only grow: whoever is not in the line is younger than all of it, and who stands in it with another tick than now has
+//! been used since. So the first with a valid tick is the oldest of all.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
-/// Finds the oldest entry of all tables; `K` names a table.
+/// Entries of which one is lined up.
+const SHARE: usize = 64;
+/// Entries whose ticks are drawn to find the tick up to which they are lined up.
+const DRAWN: usize = 2048;
+
+/// The line of those that go next; `K` names an entry of all tables.
 #[derive(Debug)]
 pub struct Eviction<K> {
-    oldest: BinaryHeap<Reverse<(u64, K)>>,
-    built_at: u64,
+    line: VecDeque<(u64, K)>,
 }
 
-impl<K: Ord> Default for Eviction<K> {
+impl<K> Default for Eviction<K> {
     fn default() -> Self {
-        Self { oldest: BinaryHeap::new(), built_at: 0 }
+        Self { line: VecDeque::new() }
     }
 }
 
-impl<K: Ord + Copy> Eviction<K> {
-    /// The table with the oldest entry; `None` if no table has any.
-    ///
-    /// `now` is a tick that no entry is above; `tables` lists every table, `oldest_of` tells the tick of a table's oldest
-    /// entry.
-    pub fn next(&mut self, now: u64, tables: impl Fn() -> Vec<K>, oldest_of: impl Fn(K) -> Option<u64>) -> Option<K> {
-        if let Some(found) = self.oldest_known(&oldest_of) {
-            return Some(found);
+impl<K: Copy> Eviction<K> {
+    /// The entry that goes next; `is_at` tells whether an entry is there, may go, and has this tick.
+    pub fn next(&mut self, is_at: impl Fn(K, u64) -> bool) -> Option<K> {
+        while let Some((tick, entry)) = self.line.pop_front() {
+            if is_at(entry, tick) {
+                return Some(entry);
+            }
         }
-        let seen = tables().into_iter().filter_map(|table| oldest_of(table).map(|tick| Reverse((tick, table))));
-        self.oldest = seen.collect();
-        self.built_at = now;
-        self.oldest_known(&oldest_of)
+        None
     }
 
-    fn oldest_known(&mut self, oldest_of: impl Fn(K) -> Option<u64>) -> Option<K> {
-        loop {
-            let Reverse((tick, table)) = *self.oldest.peek()?;
-            if tick > self.built_at {
-                return None;
-            }
-            match oldest_of(table) {
-                Some(now) if now == tick => return Some(table),
-                Some(now) => {
-                    self.oldest.pop();
-                    self.oldest.push(Reverse((now, table)));
-                }
-                None => _ = self.oldest.pop(),
-            }
-        }
+    /// Lines up the oldest entries of all tables, when nobody is left in the line.
+    pub fn line_up(&mut self, oldest: impl IntoIterator<Item = (u64, K)>) {
+        let mut line: Vec<_> = oldest.into_iter().collect();
+        line.sort_unstable_by_key(|(tick, _)| *tick);
+        self.line = line.into();
     }
+}
+
+/// Of `count` entries every so many are drawn for [`line_up_to`].
+#[must_use]
+pub fn draw_step(count: usize) -> usize {
+    (count / DRAWN).max(1)
+}
+
+/// The tick up to which about one in 64 entries was used last, by the ticks of those that were drawn.
+#[must_use]
+pub fn line_up_to(mut drawn: Vec<u64>) -> u64 {
+    let rank = drawn.len() / SHARE;
+    if drawn.is_empty() { u64::MAX } else { *drawn.select_nth_unstable(rank).1 }
 }

@@ -7,7 +7,6 @@ mod index;
 mod marks;
 pub mod producer;
 pub mod producers;
-mod uses;
 pub mod window;
 
 /// Room for one more, without the doubling of a `Vec`: large tables would take much more than they hold.

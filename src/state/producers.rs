@@ -4,28 +4,24 @@
 //! alike, so that a replay of the log gives what was there live. A producer with an open transaction is never forgotten.
 //!
 //! Entries stand densely one behind another, so that a scan can stop anywhere and go on later: the last one takes the
-//! place of one that goes. About 190 bytes an entry, whether its window is full or not (`benches/dedup.rs`).
+//! place of one that goes. About 185 bytes an entry, whether its window is full or not (`benches/dedup.rs`).
 //!
 //! ```text
-//! id ── keyed hash ── Index ── position ─┬─ slots    the entry
-//!                                        ├─ uses     older and newer neighbour in the order of use
-//!                                        └─ changed  one bit: the next checkpoint wants it
+//! id ── keyed hash ── Index ── position ─┬─ slots     the entry
+//!                                        ├─ last_use  tick, for the eviction of the oldest
+//!                                        └─ changed   one bit: the next checkpoint wants it
 //! ```
-
-use std::hash::{DefaultHasher, Hasher};
 
 pub use super::producer::{Appended, BatchIdentity, Original, ProducerState, Refusal, Verdict};
 
 use super::index::Index;
 use super::marks::Marks;
-use super::uses::Uses;
 use crate::ids::{ProducerEpoch, ProducerId};
 
-/// A producer's state and what only the table needs.
+/// A producer and its state.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     id: ProducerId,
-    last_use: u64,
     state: ProducerState,
 }
 
@@ -38,10 +34,10 @@ pub struct Sweep {
 /// The producers of one partition.
 #[derive(Debug)]
 pub struct Producers {
-    seed: u64,
+    key: Key,
     index: Index,
     slots: Vec<Slot>,
-    uses: Uses,
+    last_use: Vec<u64>,
     changed: Marks,
     /// Forgotten since the last checkpoint.
     forgotten: Vec<ProducerId>,
@@ -52,10 +48,10 @@ impl Producers {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            seed,
+            key: Key::new(seed),
             index: Index::default(),
             slots: Vec::new(),
-            uses: Uses::default(),
+            last_use: Vec::new(),
             changed: Marks::default(),
             forgotten: Vec::new(),
         }
@@ -96,8 +92,6 @@ impl Producers {
     }
 
     /// Remembers a batch of the log again, without checks; one that the table already holds changes nothing.
-    ///
-    /// When everything is replayed, [`Producers::arrange_by_use`] puts the entries in order.
     pub fn replay(&mut self, batch: &BatchIdentity, appended: &Appended) {
         let is_known = || self.get(batch.producer_id).is_some_and(|state| state.holds(appended.base_offset));
         if batch.producer_id.0 >= 0 && !is_known() {
@@ -126,21 +120,13 @@ impl Producers {
         self.remember_marker(id, epoch, coordinator_epoch, append_ms, tick_of(append_ms));
     }
 
-    /// Takes over a producer from a checkpoint; [`Producers::arrange_by_use`] ends it.
+    /// Takes over a producer from a checkpoint.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
         let tick = tick_of(state.last_append_ms);
         let at = self.find_or_add(id, state.epoch, tick);
-        let slot = &mut self.slots[at as usize];
-        (slot.state, slot.last_use) = (state, tick);
+        self.slots[at as usize].state = state;
+        self.last_use[at as usize] = tick;
         self.changed.set(at, false);
-    }
-
-    /// Puts what was restored and replayed into the order of use.
-    pub fn arrange_by_use(&mut self) {
-        let positions = 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        let mut order: Vec<_> = positions.filter(|at| !self.slots[*at as usize].state.is_in_txn()).collect();
-        order.sort_by_key(|at| self.slots[*at as usize].last_use);
-        self.uses.arrange(order.into_iter());
     }
 
     /// Forgets a producer; true if it was known. The next checkpoint will say so.
@@ -209,18 +195,22 @@ impl Producers {
         self.expire_some(&mut sweep, usize::MAX, limit_ms).unwrap_or(0)
     }
 
-    /// When the producer was used that was used longest ago; one with an open transaction does not count.
-    #[must_use]
-    pub fn oldest_use(&self) -> Option<u64> {
-        self.uses.oldest().map(|at| self.slots[at as usize].last_use)
+    /// When each producer was used last, in no particular order.
+    pub fn uses(&self) -> impl Iterator<Item = u64> {
+        self.last_use.iter().copied()
     }
 
-    /// Forgets the producer that was used longest ago.
-    pub fn evict_oldest(&mut self) -> Option<ProducerId> {
-        let at = self.uses.oldest()?;
-        let id = self.slots[at as usize].id;
-        self.remove(at);
-        Some(id)
+    /// The producers that were used last at `tick` or before, and when; those with an open transaction are left out.
+    pub fn used_until(&self, tick: u64) -> impl Iterator<Item = (u64, ProducerId)> {
+        let old = self.last_use.iter().zip(&self.slots).filter(move |(last_use, _)| **last_use <= tick);
+        old.filter(|(_, slot)| !slot.state.is_in_txn()).map(|(last_use, slot)| (*last_use, slot.id))
+    }
+
+    /// Whether the producer was used last at `tick` and may be forgotten.
+    #[must_use]
+    pub fn may_be_evicted(&self, id: ProducerId, tick: u64) -> bool {
+        let is_free = |at: u32| !self.slots[at as usize].state.is_in_txn();
+        self.position(id).is_some_and(|at| self.last_use[at as usize] == tick && is_free(at))
     }
 
     /// Number of entries that the next checkpoint wants.
@@ -282,29 +272,23 @@ impl Producers {
     }
 
     fn note_use(&mut self, at: u32, tick: u64) {
-        let slot = &mut self.slots[at as usize];
-        slot.last_use = slot.last_use.max(tick);
-        if slot.state.is_in_txn() {
-            self.uses.leave_out(at);
-        } else {
-            self.uses.use_now(at);
-        }
+        let last_use = &mut self.last_use[at as usize];
+        *last_use = tick.max(*last_use);
     }
 
     fn position(&self, id: ProducerId) -> Option<u32> {
-        self.index.find(self.tag(id), |at| self.slots[at as usize].id == id)
+        self.index.find(self.key.hash(id), |at| self.slots[at as usize].id == id)
     }
 
     /// The position of a producer, new with `epoch` if it was unknown; marked as changed.
     fn find_or_add(&mut self, id: ProducerId, epoch: ProducerEpoch, tick: u64) -> u32 {
-        let tag = self.tag(id);
-        let known = self.index.find(tag, |at| self.slots[at as usize].id == id);
-        let at = known.unwrap_or_else(|| {
+        let at = self.position(id).unwrap_or_else(|| {
             let at = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            self.index.insert(tag, at);
+            self.index.insert(self.key.hash(id), at, |at| self.key.hash(self.slots[at as usize].id));
             super::grow_a_little(&mut self.slots);
-            self.slots.push(Slot { id, last_use: tick, state: ProducerState::new(epoch) });
-            self.uses.add();
+            self.slots.push(Slot { id, state: ProducerState::new(epoch) });
+            super::grow_a_little(&mut self.last_use);
+            self.last_use.push(tick);
             self.changed.add();
             at
         });
@@ -313,29 +297,78 @@ impl Producers {
     }
 
     fn remove(&mut self, at: u32) {
-        let gone = self.slots.swap_remove(at as usize);
-        self.index.remove(self.tag(gone.id), at);
-        self.uses.swap_remove(at);
+        let id = self.slots[at as usize].id;
+        self.index.remove(self.key.hash(id), at, |at| self.key.hash(self.slots[at as usize].id));
+        self.slots.swap_remove(at as usize);
+        self.last_use.swap_remove(at as usize);
         self.changed.swap_remove(at);
         if let Some(moved) = self.slots.get(at as usize) {
             let last = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            self.index.moved(self.tag(moved.id), last, at);
+            self.index.moved(self.key.hash(moved.id), last, at);
         }
-        self.forgotten.push(gone.id);
+        self.forgotten.push(id);
         super::shrink_a_lot(&mut self.slots);
-        self.uses.shrink();
-    }
-
-    /// `SipHash` with a secret in front: who chooses ids cannot tell which ones meet.
-    fn tag(&self, id: ProducerId) -> u32 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.seed);
-        hasher.write_i64(id.0);
-        (hasher.finish() >> 32) as u32
+        super::shrink_a_lot(&mut self.last_use);
+        self.index.shrink(|at| self.key.hash(self.slots[at as usize].id));
     }
 }
 
 /// Ticks of a shard go on from the time of its start, so that what is older sorts before.
 fn tick_of(append_ms: i64) -> u64 {
     u64::try_from(append_ms).unwrap_or(0)
+}
+
+/// What makes hashes that nobody outside can foresee: clients choose producer ids.
+///
+/// Each step folds the upper half of a product with a secret factor into the lower one. Two are enough that ids that a
+/// client can choose without knowing the secrets meet no more often than random ones do.
+#[derive(Clone, Copy, Debug)]
+struct Key([u64; 4]);
+
+impl Key {
+    fn new(seed: u64) -> Self {
+        let mut state = seed;
+        // SplitMix64: one random number makes four.
+        let secrets = std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        });
+        Self(secrets)
+    }
+
+    fn hash(&self, id: ProducerId) -> u64 {
+        let [first, second, third, fourth] = self.0;
+        let once = folded(id.0.cast_unsigned() ^ first, second | 1);
+        folded(once ^ third, fourth | 1)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+fn folded(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids in a row, in steps, and of few bits: each bucket of 1,024 gets its share.
+    #[test]
+    fn hashes_of_similar_ids_are_spread() {
+        for seed in 0..20 {
+            let key = Key::new(seed);
+            for step in [1, 1000, 1 << 20, 1 << 32, 1 << 40] {
+                let mut buckets = [0_u32; 1024];
+                (0..65_536_i64).for_each(|at| {
+                    let hash = key.hash(ProducerId(at.wrapping_mul(step)));
+                    buckets[usize::try_from(hash >> 54).unwrap()] += 1;
+                });
+                let (least, most) = (buckets.iter().min().unwrap(), buckets.iter().max().unwrap());
+                assert!(*least > 20 && *most < 120, "seed {seed}, step {step}: {least} to {most}");
+            }
+        }
+    }
 }

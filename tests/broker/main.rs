@@ -7,11 +7,13 @@
 mod connections;
 mod damage;
 mod full_disk;
+mod group_balance;
 mod groups;
 mod harness;
 mod hostile;
 mod kill;
 mod log_start;
+mod readers;
 mod restart;
 mod startup;
 mod topics;

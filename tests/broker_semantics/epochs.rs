@@ -143,3 +143,39 @@ impl World {
         client.ask(7, &ListOffsetsRequest::default().with_topics(vec![asked])).topics[0].partitions[0].leader_epoch
     }
 }
+
+/// The log start takes the epochs below it along; the one that holds it begins there.
+#[test]
+fn deleted_records_take_their_epochs_along() {
+    let folder = Folder::new("epochs-deleted");
+    let start = Start::on(&folder);
+    let mut begun = Vec::new();
+    for round in 0..3 {
+        let broker = start.start();
+        let mut client = Client::connect(broker.address);
+        if round == 0 {
+            client.create_topic(TOPIC, 1, &[]);
+        }
+        begun.push(World::epoch(&mut client));
+        client.produce(TOPIC, 0, &plain(10).build());
+        broker.stop_cleanly();
+    }
+    let check = |client: &mut Client, present: i32| {
+        let ends = begun.iter().map(|epoch| end_of(client, *epoch));
+        let expected = [(0, begun[0], 13), (0, begun[1], 20), (0, begun[2], 30)];
+        assert_eq!(ends.collect::<Vec<_>>(), expected);
+        assert_eq!(end_of(client, present), (0, present, 30));
+    };
+    let broker = start.start();
+    let mut client = Client::connect(broker.address);
+    assert_eq!(client.delete_records(TOPIC, 0, 13), (0, 13));
+    let present = World::epoch(&mut client);
+    check(&mut client, present);
+    broker.stop_cleanly();
+    let broker = start.start();
+    let mut client = Client::connect(broker.address);
+    check(&mut client, present + 1);
+    assert_eq!(client.delete_records(TOPIC, 0, -1), (0, 30));
+    assert_eq!(end_of(&mut client, begun[2]), (0, begun[2], 30));
+    assert_eq!(fetched(&mut client, 30, begun[2]), (0, None, 30, 0), "a reader at the end reads on");
+}

@@ -22,11 +22,6 @@ impl Counting {
         now
     }
 
-    /// What is taken.
-    pub fn now(&self) -> usize {
-        self.now.load(Ordering::SeqCst)
-    }
-
     /// The most that was taken since the start.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::SeqCst)

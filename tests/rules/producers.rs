@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
+use corelane::state::eviction::{Eviction, draw_step, line_up_to};
 use corelane::state::producers::{Appended, BatchIdentity, Original, Producers, Refusal, Verdict};
 use corelane::state::window::WINDOW_BATCHES;
 use proptest::prelude::*;
@@ -173,26 +174,110 @@ fn idle_producers_expire_by_append_time_unless_in_a_transaction() {
     partition.accept(batch(0, 9, 1));
 }
 
-#[test]
-fn the_least_recently_used_is_evicted_first() {
-    let mut producers = Producers::new(1);
-    let appended = Appended { base_offset: Offset(0), max_timestamp: 0, append_ms: 0 };
-    let of = |id, transactional| BatchIdentity { producer_id: ProducerId(id), transactional, ..batch(0, 0, 1) };
-    for (id, tick, transactional) in [(2, 1, true), (3, 2, false), (4, 3, false), (1, 5, false)] {
-        assert!(producers.remember(&of(id, transactional), &appended, tick));
+/// Several tables whose entries together have a limit, as a shard's partitions have.
+struct Tables {
+    tables: Vec<Producers>,
+    eviction: Eviction<(usize, ProducerId)>,
+    tick: u64,
+}
+
+impl Tables {
+    fn new(count: usize) -> Self {
+        let tables = (0..count as u64).map(Producers::new).collect();
+        Self { tables, eviction: Eviction::default(), tick: 0 }
     }
-    producers.touch(ProducerId(3), 9);
-    assert_eq!(producers.oldest_use(), Some(3));
-    assert_eq!(producers.evict_oldest(), Some(ProducerId(4)), "the oldest that may go");
-    assert_eq!(producers.evict_oldest(), Some(ProducerId(1)));
-    producers.remember_marker(ProducerId(2), ProducerEpoch(0), 0, 0, 10);
-    assert_eq!(producers.evict_oldest(), Some(ProducerId(3)));
-    assert_eq!(producers.evict_oldest(), Some(ProducerId(2)), "its transaction has ended");
-    assert_eq!((producers.evict_oldest(), producers.oldest_use()), (None, None));
+
+    fn append(&mut self, table: usize, id: i64, transactional: bool) {
+        self.tick += 1;
+        let known = self.tables[table].get(ProducerId(id)).and_then(|state| state.window.newest().copied());
+        let sequence = known.map_or(0, |newest| newest.last_sequence().0 + 1);
+        let identity = BatchIdentity { producer_id: ProducerId(id), transactional, ..batch(0, sequence, 1) };
+        let appended = Appended { base_offset: Offset(self.tick as i64), max_timestamp: 0, append_ms: 0 };
+        assert_eq!(self.tables[table].remember(&identity, &appended, self.tick), known.is_none());
+    }
+
+    fn touch(&mut self, table: usize, id: i64) {
+        self.tick += 1;
+        self.tables[table].touch(ProducerId(id), self.tick);
+    }
+
+    fn end_transaction(&mut self, table: usize, id: i64) {
+        self.tick += 1;
+        self.tables[table].remember_marker(ProducerId(id), ProducerEpoch(0), 0, 0, self.tick);
+    }
+
+    fn evict(&mut self) -> Option<(usize, i64)> {
+        let tables = &self.tables;
+        let is_at = |(table, id): (usize, ProducerId), tick| tables[table].may_be_evicted(id, tick);
+        let found = self.eviction.next(is_at).or_else(|| {
+            let count = tables.iter().map(Producers::len).sum();
+            let drawn = tables.iter().flat_map(|table| table.uses().step_by(draw_step(count)));
+            let until = |tick| {
+                let all = tables.iter().enumerate();
+                all.flat_map(move |(at, table)| table.used_until(tick).map(move |(tick, id)| (tick, (at, id))))
+            };
+            let oldest: Vec<_> = until(line_up_to(drawn.collect())).collect();
+            self.eviction.line_up(if oldest.is_empty() { until(u64::MAX).collect() } else { oldest });
+            self.eviction.next(is_at)
+        })?;
+        assert!(self.tables[found.0].forget(found.1));
+        Some((found.0, found.1.0))
+    }
 }
 
 #[test]
-fn what_is_brought_back_is_in_the_order_of_its_appends() {
+fn the_least_recently_used_of_all_tables_is_evicted_first() {
+    let mut tables = Tables::new(2);
+    tables.append(0, 2, true);
+    tables.append(0, 3, false);
+    tables.append(1, 4, false);
+    tables.append(0, 1, false);
+    tables.touch(0, 3);
+    assert_eq!(tables.evict(), Some((1, 4)), "the oldest that may go");
+    assert_eq!(tables.evict(), Some((0, 1)));
+    tables.end_transaction(0, 2);
+    assert_eq!((tables.evict(), tables.evict(), tables.evict()), (Some((0, 3)), Some((0, 2)), None));
+}
+
+/// The model keeps the entries in the order of their use.
+#[test]
+fn evictions_agree_with_a_list() {
+    let mut state = 7_u64;
+    let mut below = |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % end
+    };
+    let mut tables = Tables::new(3);
+    let mut model: Vec<(usize, i64)> = Vec::new();
+    for round in 0..60_000_u32 {
+        let table = below(3) as usize;
+        let id = below(if round < 20_000 { 3_000 } else { 40 }) as i64;
+        match below(10) {
+            0..6 => {
+                tables.append(table, id, false);
+                model.retain(|known| *known != (table, id));
+                model.push((table, id));
+            }
+            6 if model.contains(&(table, id)) => {
+                tables.touch(table, id);
+                model.retain(|known| *known != (table, id));
+                model.push((table, id));
+            }
+            7 => {
+                tables.tables[table].forget(ProducerId(id));
+                model.retain(|known| *known != (table, id));
+            }
+            8 if !model.is_empty() => assert_eq!(tables.evict(), Some(model.remove(0))),
+            _ => {}
+        }
+        assert_eq!(tables.tables.iter().map(Producers::len).sum::<usize>(), model.len());
+    }
+    let all: Vec<_> = std::iter::from_fn(|| tables.evict()).collect();
+    assert_eq!(all, model);
+}
+
+#[test]
+fn what_is_brought_back_was_used_when_it_was_appended() {
     let mut producers = Producers::new(1);
     for (id, append_ms) in [(1, 30), (2, 10), (3, 20)] {
         let mut live = Producers::new(1);
@@ -202,9 +287,9 @@ fn what_is_brought_back_is_in_the_order_of_its_appends() {
     }
     let replayed = Appended { base_offset: Offset(9), max_timestamp: 0, append_ms: 40 };
     producers.replay(&BatchIdentity { producer_id: ProducerId(2), ..batch(0, 1, 1) }, &replayed);
-    producers.arrange_by_use();
-    let evicted: Vec<_> = std::iter::from_fn(|| producers.evict_oldest()).map(|id| id.0).collect();
-    assert_eq!(evicted, [3, 1, 2]);
+    let mut order: Vec<_> = producers.used_until(u64::MAX).collect();
+    order.sort_unstable();
+    assert_eq!(order, [(20, ProducerId(3)), (30, ProducerId(1)), (40, ProducerId(2))]);
 }
 
 /// What a checkpoint takes, in order.
@@ -317,7 +402,7 @@ proptest! {
                 log.push((identity, appended));
             }
             if at == 50 {
-                checkpoint = Some(partition.producers.iter().map(|(id, s)| (id, s.clone())).collect::<Vec<_>>());
+                checkpoint = Some(partition.producers.iter().map(|(id, s)| (id, *s)).collect::<Vec<_>>());
             }
         }
         let mut replayed = Producers::new(2);
@@ -333,7 +418,7 @@ proptest! {
 /// A replay from a checkpoint may begin before it; what the checkpoint holds is not remembered twice.
 fn assert_same(left: &Producers, right: &Producers) {
     let sorted = |producers: &Producers| {
-        let mut all: Vec<_> = producers.iter().map(|(id, state)| (id, state.clone())).collect();
+        let mut all: Vec<_> = producers.iter().map(|(id, state)| (id, *state)).collect();
         all.sort_by_key(|(id, _)| *id);
         all
     };
