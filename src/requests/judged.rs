@@ -26,9 +26,11 @@ impl Judged {
 pub(super) struct Topics(Vec<(TopicRef, Vec<Judged>)>);
 
 impl Topics {
-    /// Adds a topic behind the others.
+    /// Adds a topic behind the others; one without partitions is not answered.
     pub(super) fn push(&mut self, topic: TopicRef, partitions: Vec<Judged>) {
-        self.0.push((topic, partitions));
+        if !partitions.is_empty() {
+            self.0.push((topic, partitions));
+        }
     }
 
     /// Gives those that were asked their answers, which come in the order of the request; then brings all into Kafka's
@@ -80,6 +82,7 @@ mod tests {
         topics.push(name("a"), vec![Asked(1), Asked(0)]);
         topics.push(name("b"), vec![Asked(2), Refused(9, gone), Asked(3)]);
         topics.push(name("c"), vec![Refused(0, gone)]);
+        topics.push(name("d"), Vec::new());
         let none = ErrorCode::None;
         let big = ErrorCode::OffsetMetadataTooLarge;
         topics.fill(vec![none, big, none, none]);

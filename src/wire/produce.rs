@@ -2,6 +2,11 @@
 //!
 //! 5 log start · 8 record errors · 9 flexible · 10 current leader and node endpoints, tagged · 13 topic ids.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
 
@@ -49,6 +54,15 @@ pub struct PartitionRecords {
     pub index: i32,
     /// Batches as received, a slice of the frame.
     pub records: Option<Bytes>,
+    /// What the request said of the same partition before, see [`ProduceRequest::name_each_once`].
+    pub earlier: Vec<Option<Bytes>>,
+}
+
+impl PartitionRecords {
+    /// Everything that the request says of the partition, in order.
+    pub fn all(&self) -> impl Iterator<Item = Option<&Bytes>> {
+        self.earlier.iter().chain([&self.records]).map(Option::as_ref)
+    }
 }
 
 impl ProduceRequest {
@@ -73,6 +87,49 @@ impl ProduceRequest {
         reader.skip_tagged("the produce request")?;
         Ok(request)
     }
+
+    /// Puts together what is said of one topic, and of one partition, in several places; topics without partitions go.
+    pub fn name_each_once(&mut self) {
+        self.topics.retain(|topic| !topic.partitions.is_empty());
+        merge_equal(&mut self.topics, |one| &one.topic, |topic, more| topic.partitions.extend(more.partitions));
+        for topic in &mut self.topics {
+            merge_equal(
+                &mut topic.partitions,
+                |one| &one.index,
+                |partition, more| {
+                    let earlier = std::mem::replace(&mut partition.records, more.records);
+                    partition.earlier.push(earlier);
+                },
+            );
+        }
+    }
+}
+
+/// So many are compared one by one.
+const FEW: usize = 16;
+
+/// Merges entries of the same key into the first of them.
+fn merge_equal<T, K: Clone + Eq + Hash>(all: &mut Vec<T>, key: impl Fn(&T) -> &K, mut merge: impl FnMut(&mut T, T)) {
+    let is_new = |(at, one): (usize, &T)| all.iter().take(at).all(|before| key(before) != key(one));
+    if all.len() <= FEW && all.iter().enumerate().all(is_new) {
+        return;
+    }
+    let mut places = HashMap::with_capacity(all.len());
+    let mut kept: Vec<T> = Vec::with_capacity(all.len());
+    for one in all.drain(..) {
+        match places.entry(key(&one).clone()) {
+            Entry::Occupied(place) => {
+                if let Some(first) = kept.get_mut(*place.get()) {
+                    merge(first, one);
+                }
+            }
+            Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push(one);
+            }
+        }
+    }
+    *all = kept;
 }
 
 /// Fewest bytes that a partition takes: index, length, and tagged fields.
@@ -84,7 +141,7 @@ fn read_partition(reader: &mut Reader) -> Result<PartitionRecords, WireError> {
     let index = reader.i32("the partition index")?;
     let records = reader.nullable_bytes("the records")?;
     reader.skip_tagged("the partition")?;
-    Ok(PartitionRecords { index, records })
+    Ok(PartitionRecords { index, records, earlier: Vec::new() })
 }
 
 /// What became of a request to append.
@@ -121,7 +178,7 @@ pub struct PartitionAppended {
     /// The records that are to blame: index within the batch and a sentence.
     pub record_errors: Vec<RecordFault>,
     /// What went wrong, in a sentence.
-    pub error_message: Option<String>,
+    pub error_message: Option<Arc<str>>,
     /// Leader id and epoch, for a client that asked the wrong broker.
     pub current_leader: Option<(i32, i32)>,
 }

@@ -7,6 +7,7 @@
 mod connections;
 mod damage;
 mod full_disk;
+mod group_balance;
 mod groups;
 mod harness;
 mod hostile;

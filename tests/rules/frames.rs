@@ -283,7 +283,7 @@ fn fetch_responses_of_every_version_are_understood() {
 #[test]
 fn long_texts_are_cut_where_the_version_has_no_room() {
     let refused = PartitionAppended {
-        error_message: Some("ä".repeat(20_000)),
+        error_message: Some("ä".repeat(20_000).into()),
         ..PartitionAppended::refused(1, ErrorCode::InvalidRecord)
     };
     let ours = ProduceResponse {
