@@ -355,7 +355,7 @@ fn find_coordinator_in_every_version() {
         assert_eq!(found(0, &["g", "", "g"]), (both, Some(0)));
         assert_eq!(found(1, &["tx"]), (vec![("tx".to_owned(), 15, -1, -1)], Some(0)));
         assert_eq!(found(2, &["k"]), (vec![("k".to_owned(), 42, -1, -1)], Some(0)));
-        assert_eq!(found(9, &["k"]), (vec![("k".to_owned(), 42, -1, -1)], Some(168)));
+        assert_eq!(found(9, &["k"]), (vec![("k".to_owned(), 42, -1, -1)], Some(171)));
         assert_eq!(found(0, &[]), (vec![], None));
     }
     assert_eq!(world.client.topic("__consumer_offsets").map(|(_, partitions)| partitions), Some(5));
