@@ -13,9 +13,9 @@ use corelane::wire::admission::{Admission, Framed, TopicRules};
 use corelane::wire::batch::{BatchHeader, Codec, HEADER_BYTES, check_crc};
 use corelane::wire::builder::{BatchBuilder, Record};
 use corelane::wire::error_code::ErrorCode;
-use corelane::wire::fetch::{FetchResponse, FetchedPartition, FetchedTopic, RecordPart};
+use corelane::wire::fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 use corelane::wire::produce::{PartitionAppended, ProduceRequest, ProduceResponse, TopicAppended};
-use corelane::wire::stored::StoredBatch;
+use corelane::wire::stored::{RecordData, StoredBatch};
 use corelane::wire::topic::TopicRef;
 use corelane::wire::unpack::Unpacker;
 
@@ -144,7 +144,7 @@ fn measure_frames() {
     measure("  produce response, one partition", 0.0, || black_box(&response).encode(13, 1));
     for batches in [0, 1, 64] {
         let partition = FetchedPartition {
-            records: vec![RecordPart::Batch(StoredBatch::whole(&records)); batches],
+            records: vec![RecordData::Batch(StoredBatch::whole(&records)); batches],
             ..FetchedPartition::failed(0, ErrorCode::None)
         };
         let topics = vec![FetchedTopic { topic: topic.clone(), partitions: vec![partition] }];

@@ -283,7 +283,7 @@ DIFFERENCES: list[Meant] = [
         "set on the command line, under the names of its own listener",
         "They are what the two brokers were started with.",
         "requests",
-        lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*)\]", found.path) is not None,
+        lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*|offsets.topic.replication.factor)\]", found.path) is not None,
     ),
     Meant(
         "K18",

@@ -9,7 +9,7 @@ use crate::ids::{Offset, ShardId};
 use crate::log::segment_read::ReadLimits as FileLimits;
 use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::RecordPart;
+use crate::wire::stored::RecordData;
 
 impl<D: Disk> Shard<D> {
     /// Reads what is there now: from memory at once, from files when they come.
@@ -167,7 +167,7 @@ async fn read_files<D: Disk>(
         match readable.segment.read(item.offset, limits).await {
             Ok(Some(chunk)) => {
                 let (bytes, is_cut) = (chunk.bytes.len(), chunk.next_offset < partition.high_watermark());
-                return found(partition, Records { parts: vec![RecordPart::Slice(chunk.bytes)], bytes, is_cut });
+                return found(partition, Records { parts: vec![RecordData::Whole(chunk.bytes)], bytes, is_cut });
             }
             Ok(None) if readable.segment.end() > item.offset => break,
             Ok(None) => {}

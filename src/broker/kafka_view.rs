@@ -1,4 +1,5 @@
-//! Files that Kafka's tools (and a Kafka that takes the folder over) expect beside the segments; we never need them.
+//! Files that Kafka's tools (and a Kafka that takes the folder over) expect beside the segments. We need them only where all
+//! checkpoints are lost: then the snapshot tells of producers whose batches were deleted.
 
 use std::io;
 use std::path::Path;
@@ -7,12 +8,15 @@ use bytes::Bytes;
 
 use super::epochs::{self, Flush};
 use super::partition::Partition;
-use crate::ids::{Offset, TopicPartition};
+use crate::ids::{Offset, Sequence, TopicPartition};
 use crate::log::kafka_files;
 use crate::log::layout::Layout;
 use crate::log::names::{self, Kind};
 use crate::log::snapshot::{self, SnapshotEntry};
+use crate::runtime::clock;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile};
+use crate::state::producers::{ProducerState, Producers};
+use crate::state::window::Remembered;
 
 /// Writes the producer snapshot as of `end` and the leader epochs of one partition.
 ///
@@ -44,6 +48,50 @@ fn snapshot_entries<D: Disk>(partition: &Partition<D>) -> Vec<SnapshotEntry> {
         .collect();
     entries.sort_by_key(|entry| entry.producer_id);
     entries
+}
+
+/// Remembers the producers of the newest snapshot that nothing else tells of: their newest batch alone.
+///
+/// `from` is where the log begins, and where the walk of it began. An older snapshot is not used: it may be behind batches
+/// that were deleted since, and a producer that goes on where it really is would be refused.
+pub(super) async fn restore_producers<D: Disk>(disk: &D, folder: &Path, from: Offset, producers: &mut Producers) {
+    let Ok(entries) = disk.list(folder) else { return };
+    let as_of = entries.iter().filter_map(|entry| match names::parse(&entry.name) {
+        Some((offset, Kind::Snapshot)) if offset >= from => Some(offset),
+        _ => None,
+    });
+    let mut as_of: Vec<_> = as_of.collect();
+    as_of.sort_unstable();
+    for offset in as_of.into_iter().rev() {
+        let path = names::path(folder, offset, Kind::Snapshot);
+        let Ok(content) = disk.read_file(&path).await else { continue };
+        match snapshot::decode(&content) {
+            Ok(entries) => {
+                let unknown: Vec<_> =
+                    entries.iter().filter(|entry| producers.get(entry.producer_id).is_none()).collect();
+                unknown.into_iter().for_each(|entry| producers.restore(entry.producer_id, state_of(entry)));
+                return;
+            }
+            Err(damage) => tracing::warn!("{}: {damage}; an older one is looked for", path.display()),
+        }
+    }
+}
+
+/// The snapshot does not hold the time of the append: idleness is counted from now on.
+fn state_of(entry: &SnapshotEntry) -> ProducerState {
+    let mut state = ProducerState::new(entry.epoch);
+    state.coordinator_epoch = entry.coordinator_epoch;
+    state.last_append_ms = clock::now_ms();
+    state.set_txn_first_offset(entry.txn_first_offset);
+    if entry.last_sequence >= 0 {
+        state.window.push(Remembered {
+            base_offset: Offset(entry.last_offset).plus(-i64::from(entry.offset_delta)),
+            max_timestamp: entry.timestamp,
+            first_sequence: Sequence(entry.last_sequence).plus(entry.offset_delta.wrapping_neg()),
+            last_offset_delta: entry.offset_delta,
+        });
+    }
+    state
 }
 
 /// Writes the text checkpoints of the whole log dir, at a clean stop.

@@ -13,7 +13,7 @@ use crate::state::groups::messages as groups;
 use crate::wire::admission::Refused;
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::RecordPart;
+use crate::wire::stored::RecordData;
 
 /// What arrives in the lane of a shard.
 pub enum Message {
@@ -214,7 +214,7 @@ pub struct Fetched {
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     /// Pieces, to be written one after another.
-    pub parts: Vec<RecordPart>,
+    pub parts: Vec<RecordData>,
     /// Their length in bytes.
     pub bytes: usize,
     /// The limits kept out more that may be read.

@@ -12,6 +12,7 @@ use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
 use super::epochs;
+use super::kafka_view;
 use super::messages::PartitionKey;
 use super::partition::Partition;
 use super::shard::Shard;
@@ -354,7 +355,7 @@ impl<D: Disk> Shard<D> {
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder).await;
-        let (recovered, producers, listed) = loop {
+        let (recovered, mut producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
             let given = Given {
@@ -377,6 +378,9 @@ impl<D: Disk> Shard<D> {
             }
             known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
+        if merged.is_none() {
+            kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
+        }
         if plan.is_clean && recovered.has_changed {
             // Otherwise the whole file system is flushed when all partitions are back.
             self.disk.sync_fs(self.layout.root()).await?;

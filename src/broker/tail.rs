@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use super::messages::Records;
 use crate::ids::Offset;
-use crate::wire::fetch::RecordPart;
-use crate::wire::stored::StoredBatch;
+use crate::wire::stored::{RecordData, StoredBatch};
 
 #[derive(Debug)]
 struct Kept {
@@ -53,7 +52,7 @@ impl Tail {
                 break;
             }
             records.bytes += kept.batch.len();
-            records.parts.push(RecordPart::Batch(kept.batch.clone()));
+            records.parts.push(RecordData::Batch(kept.batch.clone()));
         }
         Some(records)
     }
@@ -74,9 +73,9 @@ mod tests {
     }
 
     fn bases(records: &Records) -> Vec<i64> {
-        let base = |part: &RecordPart| match part {
-            RecordPart::Batch(batch) => batch.base_offset().0,
-            RecordPart::Slice(_) => unreachable!("the tail has no files"),
+        let base = |part: &RecordData| match part {
+            RecordData::Batch(batch) => batch.base_offset().0,
+            RecordData::Whole(_) => unreachable!("the tail has no files"),
         };
         records.parts.iter().map(base).collect()
     }

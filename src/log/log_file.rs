@@ -32,7 +32,7 @@ use bytes::{Buf, BufMut, Bytes};
 use super::crc::crc32c;
 use crate::ids::{LogId, Offset};
 use crate::runtime::aligned::AlignedBuf;
-use crate::wire::stored::StoredBatch;
+use crate::wire::stored::RecordData;
 
 /// Bytes of an encoded file header (of each copy), of a group header and of a store slot.
 pub const HEADER_BYTES: usize = 64;
@@ -72,50 +72,6 @@ impl RecordKind {
     pub const LOG_START: Self = Self(2);
     /// The first of the catalog's kinds.
     pub const CATALOG_FIRST: Self = Self(16);
-}
-
-/// The content of a record: in one piece, or a batch in the two pieces that it is stored as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordData {
-    /// In one piece.
-    Whole(Bytes),
-    /// A batch with its place.
-    Batch(StoredBatch),
-}
-
-impl RecordData {
-    /// Size in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-
-    /// True without content.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The pieces in order.
-    #[must_use]
-    pub fn parts(&self) -> [&[u8]; 2] {
-        match self {
-            Self::Whole(bytes) => [bytes, &[]],
-            Self::Batch(batch) => batch.parts(),
-        }
-    }
-}
-
-impl From<Bytes> for RecordData {
-    fn from(bytes: Bytes) -> Self {
-        Self::Whole(bytes)
-    }
-}
-
-impl From<StoredBatch> for RecordData {
-    fn from(batch: StoredBatch) -> Self {
-        Self::Batch(batch)
-    }
 }
 
 /// One entry of the log.

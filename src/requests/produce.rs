@@ -21,7 +21,7 @@ use crate::runtime::host;
 use crate::wire::admission::{Admission, Checked, Framed, Progress, Refused, Stamp, TopicRules};
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::produce::{PartitionAppended, ProduceRequest, ProduceResponse, TopicAppended};
+use crate::wire::produce::{PartitionAppended, PartitionRecords, ProduceRequest, ProduceResponse, TopicAppended};
 use crate::wire::reader::WireError;
 use crate::wire::records::STEP_BYTES;
 use crate::wire::topic::TopicRef;
@@ -29,7 +29,13 @@ use crate::wire::topic::TopicRef;
 /// What became of one partition so far: an answer, or the place of its batch among those that its owner was given.
 enum Slot {
     Settled(PartitionAppended),
-    Asked { index: i32, owner: ShardId, at: usize },
+    Asked {
+        index: i32,
+        owner: ShardId,
+        at: usize,
+        /// What is answered whatever the owner says: other records for the same partition could not be told.
+        instead: Option<Box<PartitionAppended>>,
+    },
 }
 
 /// Begins a Produce: checks what needs no owner and hands the batches to their owners. What it returns is the answer only.
@@ -39,10 +45,10 @@ enum Slot {
 pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Begun, WireError> {
     let mut produce = ProduceRequest::read(body, request.version)?;
     let (version, correlation_id) = (request.version, request.correlation_id);
-    produce.topics.retain(|topic| !topic.partitions.is_empty());
-    if is_transactional(&produce) {
+    produce.name_each_once();
+    if let Some((error, message)) = refuse_whole(&produce) {
         let is_silent = produce.acks == 0;
-        let refused = answer_all(produce, ErrorCode::TransactionalIdAuthorizationFailed);
+        let refused = answer_all(produce, error, message.as_ref());
         return Ok(Begun::Now(finish(&refused, version, correlation_id, is_silent)));
     }
     let (acks, topics) = (produce.acks, produce.topics);
@@ -55,7 +61,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         for partition in topic.partitions {
             let slot = match &known {
                 Err(error) => Slot::Settled(PartitionAppended::refused(partition.index, *error)),
-                Ok(known) => place(shard, known, partition.index, partition.records, version, acks, &mut asks).await,
+                Ok(known) => place(shard, known, partition, version, acks, &mut asks).await,
             };
             partitions.push(slot);
         }
@@ -75,18 +81,30 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
     })))
 }
 
-/// Whether the request as a whole is refused because one of its batches belongs to a transaction.
-fn is_transactional(produce: &ProduceRequest) -> bool {
-    let mut records = produce.topics.iter().flat_map(|topic| &topic.partitions).filter_map(|one| one.records.as_ref());
-    records.any(|batch| {
-        BatchHeader::read(batch).is_ok_and(|header| header.attributes.is_transactional() && header.is_idempotent())
+/// Why the request as a whole is refused, by the first of its batches that gives a reason: it belongs to a transaction, or
+/// no batch can be told in its bytes.
+///
+/// Source: apache/kafka `RequestUtils.hasTransactionalRecords` and what becomes of its exceptions.
+fn refuse_whole(produce: &ProduceRequest) -> Option<(ErrorCode, Option<Arc<str>>)> {
+    let is_anonymous = produce.transactional_id.is_none();
+    let mut records =
+        produce.topics.iter().flat_map(|topic| &topic.partitions).flat_map(PartitionRecords::all).flatten();
+    records.find_map(|records| match BatchHeader::first_of_run(records) {
+        Err(error) => Some((ErrorCode::CorruptMessage, Some(error.to_string().into()))),
+        Ok(_) => {
+            let header = BatchHeader::read(records).ok()?;
+            let is_refused = header.attributes.is_transactional() && (is_anonymous || header.is_idempotent());
+            is_refused.then_some((ErrorCode::TransactionalIdAuthorizationFailed, None))
+        }
     })
 }
 
-fn answer_all(produce: ProduceRequest, error: ErrorCode) -> ProduceResponse {
+fn answer_all(produce: ProduceRequest, error: ErrorCode, message: Option<&Arc<str>>) -> ProduceResponse {
+    let refused =
+        |index| PartitionAppended { error_message: message.cloned(), ..PartitionAppended::refused(index, error) };
     let topics = produce.topics.into_iter().map(|topic| TopicAppended {
         topic: topic.topic,
-        partitions: topic.partitions.iter().map(|one| PartitionAppended::refused(one.index, error)).collect(),
+        partitions: topic.partitions.iter().map(|one| refused(one.index)).collect(),
     });
     ProduceResponse { topics: topics.collect(), throttle_ms: 0 }
 }
@@ -98,31 +116,43 @@ fn find_topic(catalog: &Catalog, topic: &TopicRef) -> Result<Arc<Topic>, ErrorCo
     }
 }
 
+/// Finds the batch among all that the request says of one partition.
+///
+/// Of several ones the last that can be told is appended; the answer is that of the last that cannot, if there is one.
+///
+/// Source: apache/kafka `KafkaApis.handleProduceRequest`, which puts both into maps.
+fn find_batch(partition: &PartitionRecords, version: i16) -> (Option<Framed>, Option<PartitionAppended>) {
+    let (mut found, mut answer) = (None, None);
+    for records in partition.all() {
+        match Framed::find(records.cloned(), version) {
+            Ok(framed) => found = Some(framed),
+            Err(reason) => answer = Some(refused(partition.index, reason)),
+        }
+    }
+    (found, answer)
+}
+
 /// Checks the records of one partition and puts them with the others of the same owner.
 async fn place<D: Disk>(
     shard: &Rc<Shard<D>>,
     topic: &Topic,
-    index: i32,
-    records: Option<Bytes>,
+    partition: PartitionRecords,
     version: i16,
     acks: i16,
     asks: &mut Vec<(ShardId, Vec<ProduceItem>)>,
 ) -> Slot {
+    let index = partition.index;
     if topic.log_id(index).is_none() {
         return Slot::Settled(PartitionAppended::refused(index, ErrorCode::UnknownTopicOrPartition));
     }
-    let framed = match Framed::find(records, version) {
-        Ok(framed) => framed,
-        Err(reason) => return Slot::Settled(refused(index, reason)),
-    };
+    let (framed, instead) = find_batch(&partition, version);
     // After what is wrong with the partition and its records, as in Kafka. `min.insync.replicas` is not asked: Kafka
     // takes at most the replicas that there are, and that is one.
-    if !(-1..=1).contains(&acks) {
-        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidRequiredAcks));
-    }
-    if topic.internal {
-        return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidTopicException));
-    }
+    let framed = match (framed, &instead) {
+        (Some(framed), _) if (-1..=1).contains(&acks) => framed,
+        (_, Some(answer)) => return Slot::Settled(answer.clone()),
+        _ => return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidRequiredAcks)),
+    };
     let checked = check(shard, topic, framed).await;
     let key = PartitionKey { topic: topic.id, partition: index };
     let owner = shard.owner(key);
@@ -135,7 +165,7 @@ async fn place<D: Disk>(
     };
     let items = &mut asks[at].1;
     items.push(ProduceItem { key, checked });
-    Slot::Asked { index, owner, at: items.len() - 1 }
+    Slot::Asked { index, owner, at: items.len() - 1, instead: instead.map(Box::new) }
 }
 
 /// CRC and walk of the records, letting other connections run between the steps of a large one.
@@ -188,7 +218,8 @@ async fn gather(slots: Vec<(TopicRef, Vec<Slot>)>, asked: Vec<(ShardId, LocalFut
     }
     let answer_of = |slot: Slot| match slot {
         Slot::Settled(settled) => settled,
-        Slot::Asked { index, owner, at } => {
+        Slot::Asked { instead: Some(answer), .. } => *answer,
+        Slot::Asked { index, owner, at, instead: None } => {
             let produced = results.iter().find(|(from, _)| *from == owner).and_then(|(_, produced)| produced.get(at));
             produced.map_or_else(
                 || PartitionAppended::refused(index, ErrorCode::KafkaStorageError),
@@ -212,18 +243,24 @@ fn appended(index: i32, produced: &Produced) -> PartitionAppended {
     answer.error = produced.error;
     if let Some(reason) = &produced.detail {
         answer.record_errors.clone_from(&reason.record_errors);
-        answer.error_message = Some(reason.message.clone());
+        answer.error_message = told(reason);
     }
     answer
 }
 
 fn refused(index: i32, reason: Refused) -> PartitionAppended {
     PartitionAppended {
+        error_message: told(&reason),
         record_errors: reason.record_errors,
-        error_message: Some(reason.message),
         log_start_offset: Offset(-1),
         ..PartitionAppended::refused(index, reason.error)
     }
+}
+
+/// The sentence for the answer; all of them go to the log of a broker whose level is `debug`.
+fn told(reason: &Refused) -> Option<Arc<str>> {
+    tracing::debug!("a batch was refused with {}: {}", reason.error.name(), reason.message);
+    reason.tells_message.then(|| reason.message.as_str().into())
 }
 
 /// Without acks there is no answer, and an error shows as a closed connection.

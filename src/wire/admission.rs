@@ -67,11 +67,23 @@ pub struct Refused {
     pub record_errors: Vec<RecordFault>,
     /// Whether the answer tells the log start offset; otherwise it says -1.
     pub tells_log_start: bool,
+    /// Whether the answer tells the sentence: Kafka tells one for few reasons, and clients show it instead of their own.
+    pub tells_message: bool,
 }
 
 impl Refused {
     fn new(error: ErrorCode, message: impl Into<String>) -> Self {
-        Self { error, message: message.into(), record_errors: Vec::new(), tells_log_start: false }
+        let message = message.into();
+        Self { error, message, record_errors: Vec::new(), tells_log_start: false, tells_message: false }
+    }
+
+    /// Bytes in which no batch can be told.
+    fn corrupt(error: &BatchError) -> Self {
+        Self::new(ErrorCode::CorruptMessage, error.to_string())
+    }
+
+    fn and_say_so(self) -> Self {
+        Self { tells_message: true, ..self }
     }
 
     /// A batch that breaks a rule of its content.
@@ -96,41 +108,35 @@ impl Framed {
     /// 87 for no batch, several ones or an old format; 2 for one that cannot be told; 76 for zstd before version 7.
     pub fn find(records: Option<Bytes>, version: i16) -> Result<Self, Refused> {
         let records = records.unwrap_or_default();
-        let header = BatchHeader::read(&records).map_err(refuse_frame)?;
-        let batch = records.slice(..header.size());
-        check_rest(records.get(batch.len()..).unwrap_or_default())?;
-        if version < ZSTD_FROM && header.attributes.codec() == Some(Codec::Zstd) {
+        let no_batch = || Refused::new(ErrorCode::InvalidRecord, "the request holds no whole record batch");
+        let first = BatchHeader::first_of_run(&records).map_err(|error| Refused::corrupt(&error))?;
+        let (magic, size) = first.ok_or_else(no_batch)?;
+        if magic != batch::MAGIC {
+            return Err(Refused::new(ErrorCode::InvalidRecord, BatchError::OldMagic(magic).to_string()));
+        }
+        let header = BatchHeader::read(&records);
+        let codec = header.as_ref().ok().and_then(|header| header.attributes.codec());
+        if version < ZSTD_FROM && codec == Some(Codec::Zstd) {
             let message = format!("version {version} of Produce does not know zstd; version {ZSTD_FROM} does");
             return Err(Refused::new(ErrorCode::UnsupportedCompressionType, message));
         }
-        Ok(Self { header, batch })
+        check_rest(records.get(size..).unwrap_or_default())?;
+        let header = header.map_err(|error| Refused::corrupt(&error))?;
+        Ok(Self { header, batch: records.slice(..size) })
     }
 }
 
 /// What may follow the one batch: nothing, or the start of a second one that was cut off, which is dropped.
 ///
-/// Source: apache/kafka `ByteBufferLogInputStream.nextBatch`, `UnifiedLog.trimInvalidBytes`.
+/// Source: apache/kafka `ProduceRequest.validateRecords`, `UnifiedLog.trimInvalidBytes`.
 fn check_rest(rest: &[u8]) -> Result<(), Refused> {
-    match BatchHeader::read(rest) {
-        Err(BatchError::Short { .. }) => Ok(()),
-        Ok(_) | Err(BatchError::OldMagic(_)) => Err(Refused::new(
+    match BatchHeader::first_of_run(rest) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(Refused::new(
             ErrorCode::InvalidRecord,
             "a produce request holds exactly one record batch per partition",
         )),
-        Err(error) => Err(refuse_frame(error)),
-    }
-}
-
-fn refuse_frame(error: BatchError) -> Refused {
-    match error {
-        BatchError::Short { have: 0, .. } => Refused::new(
-            ErrorCode::InvalidRecord,
-            "a produce request holds one record batch per partition, here is none",
-        ),
-        BatchError::Short { .. } | BatchError::OldMagic(_) => Refused::new(ErrorCode::InvalidRecord, error.to_string()),
-        BatchError::Length(_) | BatchError::UnknownMagic(_) | BatchError::Crc { .. } => {
-            Refused::new(ErrorCode::CorruptMessage, error.to_string())
-        }
+        Err(error) => Err(Refused::corrupt(&error)),
     }
 }
 
@@ -413,7 +419,7 @@ fn refuse_faults(faults: &[(i32, Fault)], timestamps: Option<(i64, i64)>) -> Ref
     let by_time = faults.iter().any(|(_, fault)| matches!(fault, Fault::Timestamp(_)));
     let error = if by_time { ErrorCode::InvalidTimestamp } else { ErrorCode::InvalidRecord };
     let message = summarise(&record_errors);
-    Refused { error, record_errors, ..Refused::invalid(message) }
+    Refused { error, record_errors, ..Refused::invalid(message).and_say_so() }
 }
 
 fn describe(fault: Fault, timestamps: Option<(i64, i64)>) -> String {

@@ -90,6 +90,8 @@ impl Attributes {
     const TRANSACTIONAL: i16 = 1 << 4;
     const CONTROL: i16 = 1 << 5;
     const DELETE_HORIZON: i16 = 1 << 6;
+    /// Bits that mean something; Kafka drops the others when it writes the attributes anew.
+    const KNOWN: i16 = 0x7f;
 
     /// The codec; `None` for the three numbers that nobody uses.
     #[must_use]
@@ -209,6 +211,26 @@ impl BatchHeader {
     pub fn read_head(bytes: &[u8; HEADER_BYTES]) -> Result<Self, BatchError> {
         Self::size_of_batch(bytes)?;
         Ok(Self::decode(bytes))
+    }
+
+    /// What a run of batches of any format begins with: format and size of a batch that is wholly there, or `None` where
+    /// the bytes end before it does.
+    ///
+    /// # Errors
+    /// `Length` and `UnknownMagic` where no batch can begin.
+    ///
+    /// Source: apache/kafka `ByteBufferLogInputStream.nextBatchSize`.
+    pub fn first_of_run(bytes: &[u8]) -> Result<Option<(i8, usize)>, BatchError> {
+        let Some(length) = array_at(bytes, 8).map(i32::from_be_bytes) else { return Ok(None) };
+        if length < LENGTH_MIN {
+            return Err(BatchError::Length(length));
+        }
+        let Some(magic) = array_at(bytes, MAGIC_AT).map(i8::from_be_bytes) else { return Ok(None) };
+        if !(0..=MAGIC).contains(&magic) {
+            return Err(BatchError::UnknownMagic(magic));
+        }
+        let size = usize::try_from(length).unwrap_or_default() + LENGTH_END;
+        Ok((bytes.len() >= size).then_some((magic, size)))
     }
 
     /// Bytes of the batch that starts at `bytes`, of which the first 17 must be there.
@@ -333,7 +355,7 @@ pub fn set_place(batch: &mut [u8], base_offset: Offset, leader_epoch: i32) {
 /// Source: apache/kafka `DefaultRecordBatch.setMaxTimestamp`.
 pub fn set_max_timestamp(batch: &mut [u8], log_append_time: bool, max_timestamp: i64) {
     let Some(attributes) = array_at(batch, ATTRIBUTES_AT).map(i16::from_be_bytes) else { return };
-    let wanted = Attributes(attributes).with_log_append_time(log_append_time);
+    let wanted = Attributes(attributes & Attributes::KNOWN).with_log_append_time(log_append_time);
     if wanted.0 == attributes && array_at(batch, MAX_TIMESTAMP_AT) == Some(max_timestamp.to_be_bytes()) {
         return;
     }

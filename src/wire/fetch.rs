@@ -10,8 +10,8 @@ use super::error_code::ErrorCode;
 use super::frame::{PREFIX_BYTES, set_prefix};
 use super::reader::{Reader, WireError};
 use super::sink::{Counted, Sink, Writer};
-use super::stored::StoredBatch;
-use super::topic::TopicRef;
+use super::stored::RecordData;
+use super::topic::{Dialect, TopicRef};
 use crate::ids::{Offset, ProducerId};
 
 /// Oldest version that is served.
@@ -21,7 +21,8 @@ pub const VERSION_MIN: i16 = 4;
 pub const VERSION_MAX: i16 = 18;
 
 const FLEXIBLE_FROM: i16 = 12;
-const TOPIC_IDS_FROM: i16 = 13;
+const DIALECT: Dialect =
+    Dialect { api_key: 1, served: VERSION_MIN..=VERSION_MAX, flexible_from: FLEXIBLE_FROM, ids_from: 13 };
 const ENDPOINTS_FROM: i16 = 16;
 
 /// A request for records.
@@ -90,10 +91,7 @@ impl FetchRequest {
     /// # Errors
     /// Where the bytes are no such request; `Version` for a version that is not served.
     pub fn read(body: Bytes, version: i16) -> Result<Self, WireError> {
-        if !(VERSION_MIN..=VERSION_MAX).contains(&version) {
-            return Err(WireError::Version { api_key: 1, version });
-        }
-        let mut reader = Reader::new(body, version >= FLEXIBLE_FROM);
+        let mut reader = DIALECT.reader(body, version)?;
         let mut request = Self {
             replica_id: if version < 15 { reader.i32("the replica id")? } else { -1 },
             max_wait_ms: reader.i32("the longest wait")?,
@@ -102,13 +100,20 @@ impl FetchRequest {
             isolation_level: reader.i8("the isolation level")?,
             session_id: if version >= 7 { reader.i32("the session id")? } else { 0 },
             session_epoch: if version >= 7 { reader.i32("the session epoch")? } else { -1 },
-            topics: reader.array_of("the topics", topic_bytes_min(version), |reader| read_topic(reader, version))?,
+            topics: DIALECT.read_topics(
+                &mut reader,
+                version,
+                partition_bytes_min(version),
+                |reader| read_partition(reader, version),
+                |topic, partitions| FetchTopic { topic, partitions },
+            )?,
             forgotten: Vec::new(),
             rack_id: StrBytes::default(),
         };
         if version >= 7 {
-            request.forgotten =
-                reader.array_of("the forgotten topics", topic_bytes_min(version), |r| read_forgotten(r, version))?;
+            let index = |reader: &mut Reader| reader.i32("the forgotten partition");
+            let forgotten = |topic, partitions| ForgottenTopic { topic, partitions };
+            request.forgotten = DIALECT.read_topics(&mut reader, version, 4, index, forgotten)?;
         }
         if version >= 11 {
             request.rack_id = reader.text("the rack id")?;
@@ -127,15 +132,6 @@ impl FetchRequest {
     }
 }
 
-/// Fewest bytes that a topic takes: name or id, count, and tagged fields.
-const fn topic_bytes_min(version: i16) -> usize {
-    match version {
-        TOPIC_IDS_FROM.. => 16 + 1 + 1,
-        FLEXIBLE_FROM.. => 1 + 1 + 1,
-        _ => 2 + 4,
-    }
-}
-
 /// Fewest bytes that a partition takes: index, offset and size, then what the versions added.
 const fn partition_bytes_min(version: i16) -> usize {
     match version {
@@ -144,14 +140,6 @@ const fn partition_bytes_min(version: i16) -> usize {
         5.. => 4 + 8 + 4 + 8,
         _ => 4 + 8 + 4,
     }
-}
-
-fn read_topic(reader: &mut Reader, version: i16) -> Result<FetchTopic, WireError> {
-    let topic = TopicRef::read(reader, version >= TOPIC_IDS_FROM)?;
-    let partitions =
-        reader.array_of("the partitions", partition_bytes_min(version), |reader| read_partition(reader, version))?;
-    reader.skip_tagged("the topic")?;
-    Ok(FetchTopic { topic, partitions })
 }
 
 fn read_partition(reader: &mut Reader, version: i16) -> Result<FetchPartition, WireError> {
@@ -165,13 +153,6 @@ fn read_partition(reader: &mut Reader, version: i16) -> Result<FetchPartition, W
     };
     reader.skip_tagged("the partition")?;
     Ok(partition)
-}
-
-fn read_forgotten(reader: &mut Reader, version: i16) -> Result<ForgottenTopic, WireError> {
-    let topic = TopicRef::read(reader, version >= TOPIC_IDS_FROM)?;
-    let partitions = reader.array_of("the forgotten partitions", 4, |reader| reader.i32("the partition index"))?;
-    reader.skip_tagged("the forgotten topic")?;
-    Ok(ForgottenTopic { topic, partitions })
 }
 
 /// The answer to a request for records.
@@ -231,39 +212,7 @@ pub struct FetchedPartition {
     /// Epoch and end offset where the client's log and ours part.
     pub diverging_epoch: Option<(i32, Offset)>,
     /// Whole batches, written one behind the other.
-    pub records: Vec<RecordPart>,
-}
-
-/// Batches on their way to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordPart {
-    /// One, as it was stored.
-    Batch(StoredBatch),
-    /// Some, out of a file.
-    Slice(Bytes),
-}
-
-impl RecordPart {
-    /// Size in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-
-    /// True without any.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The bytes, in order.
-    #[must_use]
-    pub fn parts(&self) -> [&[u8]; 2] {
-        match self {
-            Self::Batch(batch) => batch.parts(),
-            Self::Slice(bytes) => [bytes, &[]],
-        }
-    }
+    pub records: Vec<RecordData>,
 }
 
 /// A transaction that a reader has to leave out.
@@ -296,7 +245,7 @@ impl FetchedPartition {
     /// Bytes of its records.
     #[must_use]
     pub fn records_bytes(&self) -> usize {
-        self.records.iter().map(RecordPart::len).sum()
+        self.records.iter().map(RecordData::len).sum()
     }
 }
 
@@ -320,7 +269,7 @@ impl FetchResponse {
 
     fn write(&self, sink: &mut impl Sink, version: i16, correlation_id: i32) {
         sink.put(&[0; PREFIX_BYTES]);
-        let mut out = Writer::new(sink, version >= FLEXIBLE_FROM);
+        let mut out = Writer::new(sink, DIALECT.is_flexible(version));
         out.i32(correlation_id);
         out.no_tagged();
         out.i32(self.throttle_ms);
@@ -328,13 +277,8 @@ impl FetchResponse {
             out.i16(self.error.code());
             out.i32(self.session_id);
         }
-        out.count(Some(self.topics.len()));
-        for topic in &self.topics {
-            topic.topic.write(&mut out, version >= TOPIC_IDS_FROM);
-            out.count(Some(topic.partitions.len()));
-            topic.partitions.iter().for_each(|partition| write_partition(&mut out, partition, version));
-            out.no_tagged();
-        }
+        let topics = self.topics.iter().map(|topic| (&topic.topic, topic.partitions.as_slice()));
+        DIALECT.write_topics(&mut out, version, topics, |out, partition| write_partition(out, partition, version));
         match &self.leader {
             Some(leader) if version >= ENDPOINTS_FROM => {
                 out.varint(1);
@@ -374,7 +318,7 @@ fn write_partition(out: &mut Writer<'_, impl Sink>, partition: &FetchedPartition
     }
     // Never null: librdkafka takes null records for a broken answer.
     out.bytes_length(partition.records_bytes());
-    for part in partition.records.iter().flat_map(RecordPart::parts) {
+    for part in partition.records.iter().flat_map(RecordData::parts) {
         out.bytes(part);
     }
     write_tagged(out, partition, version);

@@ -2,6 +2,11 @@
 //!
 //! 5 log start · 8 record errors · 9 flexible · 10 current leader and node endpoints, tagged · 13 topic ids.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
 
@@ -9,7 +14,7 @@ use super::error_code::ErrorCode;
 use super::frame::{PREFIX_BYTES, set_prefix};
 use super::reader::{Reader, WireError};
 use super::sink::{Counted, Sink, Writer};
-use super::topic::TopicRef;
+use super::topic::{Dialect, TopicRef};
 use crate::ids::Offset;
 
 /// Oldest version that is served.
@@ -18,8 +23,7 @@ pub const VERSION_MIN: i16 = 3;
 /// Newest version that is served.
 pub const VERSION_MAX: i16 = 13;
 
-const FLEXIBLE_FROM: i16 = 9;
-const TOPIC_IDS_FROM: i16 = 13;
+const DIALECT: Dialect = Dialect { api_key: 0, served: VERSION_MIN..=VERSION_MAX, flexible_from: 9, ids_from: 13 };
 
 /// A request to append records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,15 @@ pub struct PartitionRecords {
     pub index: i32,
     /// Batches as received, a slice of the frame.
     pub records: Option<Bytes>,
+    /// What the request said of the same partition before, see [`ProduceRequest::name_each_once`].
+    pub earlier: Vec<Option<Bytes>>,
+}
+
+impl PartitionRecords {
+    /// Everything that the request says of the partition, in order.
+    pub fn all(&self) -> impl Iterator<Item = Option<&Bytes>> {
+        self.earlier.iter().chain([&self.records]).map(Option::as_ref)
+    }
 }
 
 impl ProduceRequest {
@@ -58,47 +71,77 @@ impl ProduceRequest {
     /// # Errors
     /// Where the bytes are no such request; `Version` for a version that is not served.
     pub fn read(body: Bytes, version: i16) -> Result<Self, WireError> {
-        if !(VERSION_MIN..=VERSION_MAX).contains(&version) {
-            return Err(WireError::Version { api_key: 0, version });
-        }
-        let mut reader = Reader::new(body, version >= FLEXIBLE_FROM);
+        let mut reader = DIALECT.reader(body, version)?;
         let request = Self {
             transactional_id: reader.nullable_text("the transactional id")?,
             acks: reader.i16("acks")?,
             timeout_ms: reader.i32("the time-out")?,
-            topics: reader.array_of("the topics", topic_bytes_min(version), |reader| read_topic(reader, version))?,
+            topics: DIALECT.read_topics(
+                &mut reader,
+                version,
+                partition_bytes_min(version),
+                read_partition,
+                |topic, partitions| TopicRecords { topic, partitions },
+            )?,
         };
         reader.skip_tagged("the produce request")?;
         Ok(request)
     }
-}
 
-/// Fewest bytes that a topic takes: name or id, count, and tagged fields.
-const fn topic_bytes_min(version: i16) -> usize {
-    match version {
-        TOPIC_IDS_FROM.. => 16 + 1 + 1,
-        FLEXIBLE_FROM.. => 1 + 1 + 1,
-        _ => 2 + 4,
+    /// Puts together what is said of one topic, and of one partition, in several places; topics without partitions go.
+    pub fn name_each_once(&mut self) {
+        self.topics.retain(|topic| !topic.partitions.is_empty());
+        merge_equal(&mut self.topics, |one| &one.topic, |topic, more| topic.partitions.extend(more.partitions));
+        for topic in &mut self.topics {
+            merge_equal(
+                &mut topic.partitions,
+                |one| &one.index,
+                |partition, more| {
+                    let earlier = std::mem::replace(&mut partition.records, more.records);
+                    partition.earlier.push(earlier);
+                },
+            );
+        }
     }
 }
 
-/// Fewest bytes that a partition takes: index, length, and tagged fields.
-const fn partition_bytes_min(version: i16) -> usize {
-    if version >= FLEXIBLE_FROM { 4 + 1 + 1 } else { 4 + 4 }
+/// So many are compared one by one.
+const FEW: usize = 16;
+
+/// Merges entries of the same key into the first of them.
+fn merge_equal<T, K: Clone + Eq + Hash>(all: &mut Vec<T>, key: impl Fn(&T) -> &K, mut merge: impl FnMut(&mut T, T)) {
+    let is_new = |(at, one): (usize, &T)| all.iter().take(at).all(|before| key(before) != key(one));
+    if all.len() <= FEW && all.iter().enumerate().all(is_new) {
+        return;
+    }
+    let mut places = HashMap::with_capacity(all.len());
+    let mut kept: Vec<T> = Vec::with_capacity(all.len());
+    for one in all.drain(..) {
+        match places.entry(key(&one).clone()) {
+            Entry::Occupied(place) => {
+                if let Some(first) = kept.get_mut(*place.get()) {
+                    merge(first, one);
+                }
+            }
+            Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push(one);
+            }
+        }
+    }
+    *all = kept;
 }
 
-fn read_topic(reader: &mut Reader, version: i16) -> Result<TopicRecords, WireError> {
-    let topic = TopicRef::read(reader, version >= TOPIC_IDS_FROM)?;
-    let partitions = reader.array_of("the partitions", partition_bytes_min(version), read_partition)?;
-    reader.skip_tagged("the topic")?;
-    Ok(TopicRecords { topic, partitions })
+/// Fewest bytes that a partition takes: index, length, and tagged fields.
+fn partition_bytes_min(version: i16) -> usize {
+    if DIALECT.is_flexible(version) { 4 + 1 + 1 } else { 4 + 4 }
 }
 
 fn read_partition(reader: &mut Reader) -> Result<PartitionRecords, WireError> {
     let index = reader.i32("the partition index")?;
     let records = reader.nullable_bytes("the records")?;
     reader.skip_tagged("the partition")?;
-    Ok(PartitionRecords { index, records })
+    Ok(PartitionRecords { index, records, earlier: Vec::new() })
 }
 
 /// What became of a request to append.
@@ -135,7 +178,7 @@ pub struct PartitionAppended {
     /// The records that are to blame: index within the batch and a sentence.
     pub record_errors: Vec<RecordFault>,
     /// What went wrong, in a sentence.
-    pub error_message: Option<String>,
+    pub error_message: Option<Arc<str>>,
     /// Leader id and epoch, for a client that asked the wrong broker.
     pub current_leader: Option<(i32, i32)>,
 }
@@ -186,16 +229,11 @@ impl ProduceResponse {
 
     fn write(&self, sink: &mut impl Sink, version: i16, correlation_id: i32) {
         sink.put(&[0; PREFIX_BYTES]);
-        let mut out = Writer::new(sink, version >= FLEXIBLE_FROM);
+        let mut out = Writer::new(sink, DIALECT.is_flexible(version));
         out.i32(correlation_id);
         out.no_tagged();
-        out.count(Some(self.topics.len()));
-        for topic in &self.topics {
-            topic.topic.write(&mut out, version >= TOPIC_IDS_FROM);
-            out.count(Some(topic.partitions.len()));
-            topic.partitions.iter().for_each(|partition| write_partition(&mut out, partition, version));
-            out.no_tagged();
-        }
+        let topics = self.topics.iter().map(|topic| (&topic.topic, topic.partitions.as_slice()));
+        DIALECT.write_topics(&mut out, version, topics, |out, partition| write_partition(out, partition, version));
         out.i32(self.throttle_ms);
         out.no_tagged();
     }

@@ -299,3 +299,22 @@ impl Reader {
         bytes::Buf::advance(&mut self.bytes, bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kafka closes the connection for a null where the protocol has none; so do the readers of requests.
+    #[test]
+    fn a_null_is_no_array() {
+        for (bytes, flexible) in [(&[0xff_u8; 4][..], false), (&[0][..], true)] {
+            let mut reader = Reader::new(Bytes::copy_from_slice(bytes), flexible);
+            assert!(matches!(
+                reader.array_of("things", 1, |reader| reader.i8("a thing")),
+                Err(WireError::Null("things"))
+            ));
+            let mut reader = Reader::new(Bytes::copy_from_slice(bytes), flexible);
+            assert!(matches!(reader.nullable_array_of("things", 1, |reader| reader.i8("a thing")), Ok(None)));
+        }
+    }
+}

@@ -87,6 +87,50 @@ impl StoredBatch {
     }
 }
 
+/// Stored bytes on their way to a file or a client: in one piece, or a batch in the two pieces that it is stored as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordData {
+    /// In one piece.
+    Whole(Bytes),
+    /// A batch with its place.
+    Batch(StoredBatch),
+}
+
+impl RecordData {
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    /// True without content.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        match self {
+            Self::Whole(bytes) => [bytes, &[]],
+            Self::Batch(batch) => batch.parts(),
+        }
+    }
+}
+
+impl From<Bytes> for RecordData {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl From<StoredBatch> for RecordData {
+    fn from(batch: StoredBatch) -> Self {
+        Self::Batch(batch)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

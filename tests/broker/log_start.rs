@@ -3,6 +3,7 @@
 
 use super::harness::batches::{Writer, whole};
 use super::harness::client::Produced;
+use super::harness::folder::files_ending;
 use super::harness::{Broker, Client, Folder, Start};
 
 const TOPIC: &str = "start";
@@ -167,4 +168,28 @@ fn kafkas_file_of_log_starts_is_written_at_a_clean_stop() {
     deleted.broker.stop_cleanly();
     let path = deleted.folder.data().join("kafka/log-start-offset-checkpoint");
     assert_eq!(std::fs::read_to_string(path).unwrap(), format!("0\n1\n{TOPIC} 0 5\n"));
+}
+
+/// The producer's batches are deleted and no checkpoint is left: its newest batch is known from Kafka's own snapshot.
+#[test]
+fn eos_c04_without_any_checkpoint_producers_of_deleted_records_are_known_from_the_snapshot() {
+    let mut deleted = Deleted::new("c04-start");
+    deleted.write(9);
+    deleted.delete(-1);
+    let end = deleted.end;
+    deleted.broker.stop_cleanly();
+    for shard in 0..2 {
+        let folder = deleted.folder.data().join(format!("corelane/shard-{shard}"));
+        for path in files_ending(&folder, ".full").iter().chain(&files_ending(&folder, ".delta")) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let broker = Start::on(&deleted.folder).start();
+    let mut client = Client::connect(broker.address);
+    assert_eq!((client.offset_at(TOPIC, 0, -2), client.end(TOPIC, 0)), (end, end));
+    let (newest, base_offset) = deleted.batches.last().unwrap();
+    assert_eq!(client.produce(TOPIC, 0, newest), Produced { error: 0, base_offset: *base_offset });
+    let next = client.produce(TOPIC, 0, &deleted.writer.batch(1, "next", 10));
+    assert_eq!(next, Produced { error: 0, base_offset: end });
+    broker.stop_cleanly();
 }

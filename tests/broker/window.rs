@@ -130,7 +130,7 @@ fn a_batch_whose_answer_nobody_read_is_there_once() {
 }
 
 #[test]
-fn producer_ids_are_never_given_twice() {
+fn eos_a03_producer_ids_are_never_given_twice() {
     let folder = Folder::new("producer-ids");
     let start = Start::on(&folder);
     let mut ids = BTreeSet::new();

@@ -23,6 +23,20 @@ impl World {
         assert_eq!(self.client.end(topic, 0), end);
     }
 
+    /// Bytes in which no batch can be told make the whole request be refused, as in Kafka, whichever comes first.
+    fn refuses_all(&mut self, records: &[u8]) {
+        let ends = [0, 2].map(|partition| self.client.end(TOPIC, partition));
+        let good = plain(1).build();
+        let mut parts = [(TOPIC, 0, Some(records)), (TOPIC, 2, Some(&good[..])), ("nope", 0, Some(&good[..]))];
+        for acks in [-1, 2] {
+            parts.reverse();
+            let answers = self.answers(9, &request(acks, &parts));
+            assert_eq!(errors(&answers), [2, 2, 2]);
+            assert!(answers.iter().all(|one| one.error_message.is_some() && one.log_start_offset == UNTOLD));
+        }
+        assert_eq!([0, 2].map(|partition| self.client.end(TOPIC, partition)), ends);
+    }
+
     fn refuses_batch(&mut self, batch: BatchBuilder, error: i16, log_start: i64) {
         self.refuses(TOPIC, Some(&batch.build()), error, log_start);
     }
@@ -36,17 +50,86 @@ fn eos_b21_what_is_no_single_good_batch_is_refused() {
     world.refuses(TOPIC, None, 87, UNTOLD);
     world.refuses(TOPIC, Some(b""), 87, UNTOLD);
     world.refuses(TOPIC, Some(b"abc"), 87, UNTOLD);
-    world.refuses(TOPIC, Some(&[0; 61]), 2, UNTOLD);
+    world.refuses_all(&[0; 61]);
     world.refuses(TOPIC, Some(&good[..good.len() - 1]), 87, UNTOLD);
     world.refuses(TOPIC, Some(&[&good[..], &good[..]].concat()), 87, UNTOLD);
     world.refuses(TOPIC, Some(&[&good[..], &[0; 61]].concat()), 2, UNTOLD);
-    for (magic, error) in [(0, 87), (1, 87), (3, 2), (-1, 2)] {
-        world.refuses_batch(plain(1).header(|header| header.magic = magic), error, UNTOLD);
+    for magic in [0, 1] {
+        world.refuses_batch(plain(1).header(|header| header.magic = magic), 87, UNTOLD);
+    }
+    for magic in [3, -1] {
+        world.refuses_all(&plain(1).header(|header| header.magic = magic).build());
     }
     let mut flipped = good.clone();
     *flipped.last_mut().unwrap() ^= 1;
     world.refuses(TOPIC, Some(&flipped), 2, UNTOLD);
     world.refuses_batch(plain(1).header(|header| header.base_offset = Offset(5)), 87, TOLD);
+}
+
+/// A batch whose length field says something else, of any format.
+fn with_length(magic: u8, length: i32) -> Vec<u8> {
+    let mut batch = plain(3).build().to_vec();
+    batch[8..12].copy_from_slice(&length.to_be_bytes());
+    batch[16] = magic;
+    batch
+}
+
+/// What follows the one batch is looked at as Kafka's reader of batches does: first its length, then its format, then
+/// whether it is all there.
+#[test]
+fn eos_b21_lengths_decide_what_a_second_batch_is() {
+    let mut world = World::new("b21-lengths");
+    let good = plain(3).build();
+    let whole = good.len() as i32 - 12;
+    for magic in [0, 1, 2] {
+        for length in [-1, 0, 13] {
+            world.refuses_all(&with_length(magic, length));
+            world.refuses(TOPIC, Some(&[&good[..], &with_length(magic, length)].concat()), 2, UNTOLD);
+        }
+        for length in [14, 48, 49, whole] {
+            world.refuses(TOPIC, Some(&[&good[..], &with_length(magic, length)].concat()), 87, UNTOLD);
+        }
+        let cut_off = [&good[..], &with_length(magic, whole + 1)].concat();
+        assert_eq!(world.answer(TOPIC, 0, &cut_off).error_code, 0, "format {magic}");
+        world.refuses(TOPIC, Some(&with_length(magic, whole + 1)), 87, UNTOLD);
+    }
+    for length in [14, 22, 50] {
+        world.refuses(TOPIC, Some(&with_length(1, length)), 87, UNTOLD);
+    }
+    world.refuses(TOPIC, Some(&with_length(2, 14)), 2, UNTOLD);
+}
+
+/// Kafka says in words what is wrong with single records, and with bytes that are no batch; clients have their own words
+/// for the rest.
+#[test]
+fn only_some_reasons_are_told_in_words() {
+    let mut world = World::with_special("words", "cleanup.policy", "compact");
+    let mut broken = plain(3).build().to_vec();
+    *broken.last_mut().unwrap() ^= 1;
+    let good = plain(3).build();
+    let zeros = [0; 61];
+    let mut has_words = |topic, records: &[u8]| {
+        let answer = world.answer(topic, 0, records);
+        assert_ne!(answer.error_code, 0);
+        answer.error_message.is_some()
+    };
+    assert!(has_words(TOPIC, &zeros) && has_words(TOPIC, &with_length(7, 100)) && has_words("special", &good));
+    for silent in [&b""[..], b"abc", &broken, &[&good[..], &zeros].concat(), &[&good[..], &good].concat()] {
+        assert!(!has_words(TOPIC, silent));
+    }
+    let gap = [of(P, 0, 1), of(P, 5, 1)].map(|batch| world.answer(TOPIC, 0, &batch.build()));
+    assert_eq!((gap[1].error_code, gap[1].error_message.is_some()), (45, false));
+}
+
+/// Attribute bits that mean nothing are kept, unless the attributes are written anew.
+#[test]
+fn unknown_attribute_bits_go_where_the_broker_sets_the_time() {
+    let mut world = World::with_special("bits", "message.timestamp.type", "LogAppendTime");
+    let batch = || plain(1).header(|header| header.attributes = Attributes(0x100)).build();
+    for (topic, expected) in [(TOPIC, 0x100), ("special", 1 << 3)] {
+        assert_eq!(world.answer(topic, 0, &batch()).error_code, 0);
+        assert_eq!(whole(&world.client.read_all(topic, 0))[0].facts.attributes, expected);
+    }
 }
 
 /// Kafka answers -1, or not at all; these are refused like other bad content.
@@ -143,6 +226,8 @@ fn eos_b26_zstd_needs_version_seven() {
     let asked = request(-1, &[(TOPIC, 0, Some(&batch[..]))]);
     for version in 3..=6 {
         assert_eq!(errors(&world.answers(version, &asked)), [76]);
+        let two = request(-1, &[(TOPIC, 0, Some(&[&batch[..], &batch[..]].concat()))]);
+        assert_eq!(errors(&world.answers(version, &two)), [76], "before their number");
     }
     assert_eq!(errors(&world.answers(7, &asked)), [0]);
 }

@@ -48,7 +48,7 @@ fn eos_b10_a_retry_tells_the_time_of_the_original() {
 
 #[test]
 fn eos_b12_of_two_equal_batches_at_the_same_time_one_is_written() {
-    const ROUNDS: i32 = 300;
+    const ROUNDS: i32 = 1000;
     let mut world = World::new("b12");
     let together = Arc::new(Barrier::new(2));
     let writers: Vec<_> = (0..2)

@@ -94,6 +94,7 @@ fn eos_e14_produce_is_advertised_from_zero_and_transactions_are_not() {
         let answer = world.client.ask(version, &request.with_client_software_version(text("1")));
         let produce = answer.api_keys.iter().find(|api| api.api_key == 0).unwrap();
         assert_eq!((produce.min_version, produce.max_version), (0, 13));
+        assert!(answer.finalized_features_epoch >= 0);
         assert!(!answer.finalized_features.iter().any(|feature| &feature.name[..] == "transaction.version"));
         let transactional = [24, 25, 26, 27, 28, 61, 65, 66];
         assert!(!answer.api_keys.iter().any(|api| transactional.contains(&api.api_key)));

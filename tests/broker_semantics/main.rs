@@ -14,6 +14,7 @@ mod delete_records;
 mod duplicates;
 mod epochs;
 mod fetch;
+mod forgotten;
 mod group_offsets;
 mod groups;
 mod ids;

@@ -1,6 +1,7 @@
 //! Produce requests as wholes: acks, topics, versions, times.
 
 use bytes::Bytes;
+use corelane::ids::Offset;
 use corelane::wire::batch::Codec;
 use corelane::wire::builder::BatchBuilder;
 use kafka_protocol::messages::ProduceRequest;
@@ -49,6 +50,11 @@ fn transactional_batches_are_refused_with_all_others_of_the_request() {
         assert_eq!(errors(&world.answers(9, &asked)), [53, 53, 53]);
     }
     assert_eq!(world.client.end(TOPIC, 1), 0);
+    let of_nobody = plain(1).transactional().build();
+    let asked = request(-1, &[(TOPIC, 0, Some(&of_nobody[..])), (TOPIC, 1, Some(&good[..]))]);
+    assert_eq!(errors(&world.answers(9, &asked)), [53, 53], "without a transactional id");
+    let asked = asked.with_transactional_id(Some(TransactionalId(text("x"))));
+    assert_eq!(errors(&world.answers(9, &asked)), [87, 0], "a transaction needs a producer");
     let named = request(-1, &[(TOPIC, 1, Some(&good[..]))]).with_transactional_id(Some(TransactionalId(text("x"))));
     assert_eq!(errors(&world.answers(9, &named)), [0], "a name alone makes no transaction");
 }
@@ -75,6 +81,40 @@ fn a_request_for_nothing_gets_an_answer_with_nothing() {
     assert!(world.client.ask(9, &request(-1, &[])).responses.is_empty());
     let without = TopicProduceData::default().with_name(super::harness::client::name(TOPIC));
     assert!(world.client.ask(9, &request(-1, &[]).with_topic_data(vec![without])).responses.is_empty());
+}
+
+/// As Kafka does it: of several batches for one partition the last that can be told is appended, and what is wrong with
+/// one that cannot is the answer.
+#[test]
+fn a_partition_that_is_named_twice_is_appended_to_and_answered_once() {
+    let mut world = World::new("named-twice");
+    let batch = |sequence| of(9, sequence, 1).build().to_vec();
+    let elsewhere = of(9, 0, 1).header(|header| header.base_offset = Offset(5)).build().to_vec();
+    let nothing = Vec::new();
+    let mut ask = |parts: &[(&str, i32, &Vec<u8>)], acks| {
+        let parts: Vec<_> = parts.iter().map(|(topic, index, records)| (*topic, *index, Some(&records[..]))).collect();
+        let answers = world.answers(9, &request(acks, &parts));
+        let short: Vec<_> = answers.iter().map(|one| (one.index, one.error_code, one.base_offset)).collect();
+        (short, world.client.end(TOPIC, 1))
+    };
+    assert_eq!(ask(&[(TOPIC, 1, &batch(7)), (TOPIC, 1, &batch(0))], -1), (vec![(1, 0, 0)], 1), "the last one");
+    assert_eq!(ask(&[(TOPIC, 1, &batch(0)), (TOPIC, 1, &batch(0))], -1), (vec![(1, 0, 0)], 1));
+    let apart = [(TOPIC, 1, &batch(9)), ("nope", 0, &batch(0)), (TOPIC, 2, &batch(0)), (TOPIC, 1, &batch(1))];
+    assert_eq!(ask(&apart, -1), (vec![(1, 0, 1), (2, 0, 0), (0, 3, -1)], 2), "also where topics are named twice");
+    assert_eq!(
+        ask(&[(TOPIC, 1, &nothing), (TOPIC, 1, &batch(2))], -1),
+        (vec![(1, 87, -1)], 3),
+        "appended all the same"
+    );
+    assert_eq!(ask(&[(TOPIC, 1, &batch(3)), (TOPIC, 1, &nothing)], -1), (vec![(1, 87, -1)], 4));
+    assert_eq!(ask(&[(TOPIC, 1, &batch(4)), (TOPIC, 1, &elsewhere)], -1), (vec![(1, 87, -1)], 4), "this one is told");
+    assert_eq!(ask(&[(TOPIC, 1, &elsewhere), (TOPIC, 1, &batch(4))], -1), (vec![(1, 0, 4)], 5));
+    assert_eq!(ask(&[(TOPIC, 1, &nothing), (TOPIC, 1, &batch(5))], 2), (vec![(1, 87, -1)], 5));
+    assert_eq!(ask(&[(TOPIC, 1, &batch(5)), (TOPIC, 1, &batch(5))], 2), (vec![(1, 21, -1)], 5));
+    assert_eq!(ask(&[(TOPIC, 77, &batch(5)), (TOPIC, 77, &nothing)], -1), (vec![(77, 3, -1)], 5));
+    let many: Vec<_> = (0..20).map(batch).collect();
+    let many: Vec<_> = many.iter().map(|records| (TOPIC, 1, records)).chain([(TOPIC, 1, &many[5])]).collect();
+    assert_eq!(ask(&many, -1), (vec![(1, 0, 5)], 6));
 }
 
 fn by_id(id: Uuid, partition: i32) -> ProduceRequest {

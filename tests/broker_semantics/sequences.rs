@@ -1,5 +1,7 @@
 //! The decision table of idempotent producers.
 
+use corelane::ids::Sequence;
+
 use super::harness::Client;
 use super::world::*;
 
@@ -57,6 +59,8 @@ fn eos_b07_a_producer_that_is_not_known_may_begin_anywhere() {
     assert_eq!(world.send(of(P, 17, 1)), (45, -1));
     assert_eq!(world.send(of(P, 15, 1)), (0, 8));
     assert_eq!(world.send(of(P, 0, 1)), (45, -1));
+    let single = [7, 8, 0].map(|sequence| world.short(TOPIC, 1, of(P, sequence, 1)));
+    assert_eq!(single, [(0, 0, -1, 0), (0, 1, -1, 0), (45, -1, -1, 0)]);
 }
 
 /// Also IDP-04.
@@ -65,6 +69,11 @@ fn eos_b08_after_the_largest_sequence_comes_zero() {
     let mut world = World::new("b08");
     assert_eq!(world.send(of(P, i32::MAX, 1)), (0, 0));
     assert_eq!(world.send(of(P, 0, 1)), (0, 1));
+    for (partition, sequence, expected) in [(1, 0, (0, 3, -1, 0)), (2, i32::MIN, (87, -1, -1, 0))] {
+        assert_eq!(world.short(TOPIC, partition, of(P, i32::MAX - 2, 3)), (0, 0, -1, 0));
+        let next = of(P, 0, 1).header(|header| header.base_sequence = Sequence(sequence));
+        assert_eq!(world.short(TOPIC, partition, next), expected);
+    }
 }
 
 #[test]

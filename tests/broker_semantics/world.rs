@@ -34,8 +34,13 @@ pub type Short = (i16, i64, i64, i64);
 
 impl World {
     pub fn new(name: &str) -> Self {
+        Self::with(name, |start| start)
+    }
+
+    /// A world whose broker is started in a special way.
+    pub fn with(name: &str, how: impl Fn(Start) -> Start) -> Self {
         let folder = Folder::new(name);
-        let broker = Start::on(&folder).start();
+        let broker = how(Start::on(&folder)).start();
         let mut client = Client::connect(broker.address);
         client.create_topic(TOPIC, 3, &[]);
         Self { client, broker, _folder: folder }

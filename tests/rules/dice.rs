@@ -1,7 +1,7 @@
 //! Random spoiling, the same on every machine.
 //!
 //! The number of cases is set by `CORELANE_FUZZ_CASES`, the seed by `CORELANE_FUZZ_SEED`; a case that panics is named by
-//! its number, and the same seed gives the same cases.
+//! its number, and the same seed gives the same cases. `CORELANE_FUZZ_FROM` begins with the case of that number.
 
 const CASES: u64 = 20_000;
 
@@ -103,7 +103,7 @@ pub fn run(share: u64, mut case: impl FnMut(&mut Dice) -> usize) -> usize {
     }
     let seed = number_of("CORELANE_FUZZ_SEED", 1);
     let mut passed = 0;
-    for number in 0..number_of("CORELANE_FUZZ_CASES", CASES).div_ceil(share) {
+    for number in number_of("CORELANE_FUZZ_FROM", 0)..number_of("CORELANE_FUZZ_CASES", CASES).div_ceil(share) {
         let _number = Number(number);
         let mut dice = Dice::of(seed << 32 | number);
         passed += case(&mut dice);

@@ -5,12 +5,12 @@ use corelane::ids::{Offset, ProducerId, TopicId};
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::fetch::{
-    self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint, RecordPart,
+    self, AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint,
 };
 use corelane::wire::frame::read_request_header;
 use corelane::wire::produce::{self, PartitionAppended, ProduceRequest, ProduceResponse, RecordFault, TopicAppended};
 use corelane::wire::reader::WireError;
-use corelane::wire::stored::StoredBatch;
+use corelane::wire::stored::{RecordData, StoredBatch};
 use corelane::wire::topic::TopicRef;
 use kafka_protocol::messages::{
     ApiKey, BrokerId, RequestHeader, ResponseHeader, TopicName, TransactionalId, fetch_request, fetch_response,
@@ -244,7 +244,7 @@ fn fetch_responses_of_every_version_are_understood() {
             preferred_read_replica: 3,
             current_leader: Some((1, 7)),
             diverging_epoch: Some((4, Offset(20))),
-            records: vec![RecordPart::Slice(Bytes::from_static(b"one ")), RecordPart::Batch(batch.clone())],
+            records: vec![RecordData::Whole(Bytes::from_static(b"one ")), RecordData::Batch(batch.clone())],
             ..FetchedPartition::failed(0, ErrorCode::None)
         };
         let failed = FetchedPartition::failed(1, ErrorCode::OffsetOutOfRange);
@@ -283,7 +283,7 @@ fn fetch_responses_of_every_version_are_understood() {
 #[test]
 fn long_texts_are_cut_where_the_version_has_no_room() {
     let refused = PartitionAppended {
-        error_message: Some("ä".repeat(20_000)),
+        error_message: Some("ä".repeat(20_000).into()),
         ..PartitionAppended::refused(1, ErrorCode::InvalidRecord)
     };
     let ours = ProduceResponse {

@@ -138,6 +138,26 @@ fn a_static_member_that_came_back_takes_part_in_a_round_that_began_meanwhile() {
 }
 
 #[test]
+fn a_session_that_ends_while_the_log_is_slow_begins_anew() {
+    let mut world = World::new();
+    let (s, b) = pair(&mut world);
+    world.quick_log = false;
+    let back = world.ask(Command::Join(fixed("g", "s", "i")));
+    for _ in 0..2 {
+        world.pass(6_000);
+        assert_eq!(world.heartbeat(&b), NONE);
+    }
+    world.flush();
+    let joined = world.joined(back);
+    let new = Membership { member_id: joined.member_id, ..s };
+    world.pass(9_999);
+    assert_eq!(world.heartbeat(&b), NONE);
+    world.pass(1);
+    assert_eq!(world.heartbeat(&b), ErrorCode::RebalanceInProgress);
+    assert_eq!(world.heartbeat(&new), ErrorCode::UnknownMemberId);
+}
+
+#[test]
 fn after_a_restart_members_have_their_session_timeout_from_then_on() {
     let mut world = World::new();
     let members = world.stable("g", &["a", "b"]);

@@ -57,11 +57,15 @@ fn files(disk: &MemoryDisk, topic: &str) -> (Vec<i64>, usize) {
 /// A topic with ten batches of one producer: segments at 0, 4 and 8.
 async fn ten(node: &Node) -> (PartitionKey, Vec<Bytes>) {
     let key = node.create_with("t", TOPIC).await;
-    let batches: Vec<_> = (0..10).map(|sequence| batch(1, sequence, BATCH_BYTES)).collect();
+    (key, ten_batches(node, key, BATCH_BYTES).await)
+}
+
+async fn ten_batches(node: &Node, key: PartitionKey, bytes: usize) -> Vec<Bytes> {
+    let batches: Vec<_> = (0..10).map(|sequence| batch(1, sequence, bytes)).collect();
     for (offset, batch) in (0..).zip(&batches) {
         assert_eq!(node.produce(key, batch).await, (ErrorCode::None, offset));
     }
-    (key, batches)
+    batches
 }
 
 /// The last five batches are still known, and the next one follows.
@@ -191,16 +195,45 @@ fn at_every_step_the_start_is_the_old_or_the_new_one_and_once_answered_the_new_o
     }
 }
 
-/// The checkpoint that lets go of the record of a start has the start in it.
+/// So many others that checkpoints of one partition are deltas.
+async fn many_others(node: &Node) -> PartitionKey {
+    for other in 0..150 {
+        node.create(&format!("other-{other}")).await;
+    }
+    node.create("other").await
+}
+
+/// Writes until the files of the commit log are used again, with a checkpoint behind each batch.
+async fn use_log_again(node: &Node, other: PartitionKey) {
+    for sequence in 0..10 {
+        assert_eq!(node.produce(other, &batch(2, sequence, 900_000)).await.0, ErrorCode::None);
+        wait(1100).await;
+    }
+}
+
+#[test]
+fn a_start_is_in_the_checkpoint_that_lets_go_of_its_record() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        let (key, other) = (ten(&node).await.0, many_others(&node).await);
+        wait(2500).await;
+        assert_eq!(delete(&node, key, 3).await, (ErrorCode::None, 3));
+        use_log_again(&node, other).await;
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(start_of(&node, key).await, 3);
+    });
+}
+
 #[test]
 fn a_checkpoint_between_a_deletion_and_its_answer_has_the_new_start() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
         let node = Node::start(&disk, SMALL).await;
-        let (key, other) = (ten(&node).await.0, node.create("other").await);
-        wait(1500).await;
+        let (key, other) = (ten(&node).await.0, many_others(&node).await);
+        wait(2500).await;
         disk.hold_blocks(true);
-        let deletion = ask(&node, key, 7, Duration::from_secs(20));
+        let deletion = ask(&node, key, 3, Duration::from_secs(20));
         let answered = Rc::new(Cell::new(false));
         let answers = Rc::clone(&answered);
         host::spawn(Queue::Requests, async move {
@@ -212,13 +245,9 @@ fn a_checkpoint_between_a_deletion_and_its_answer_has_the_new_start() {
         disk.hold_blocks(false);
         wait(10).await;
         assert!(answered.get());
-        // The file with the record is used again.
-        for sequence in 0..12 {
-            assert_eq!(node.produce(other, &batch(2, sequence, 900_000)).await.0, ErrorCode::None);
-            wait(1100).await;
-        }
+        use_log_again(&node, other).await;
         let node = Node::start(&disk.copy(), SMALL).await;
-        assert_eq!(start_of(&node, key).await, 7);
+        assert_eq!(start_of(&node, key).await, 3);
     });
 }
 
@@ -289,7 +318,8 @@ fn a_full_disk_is_emptied_by_deleting_records() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
         let node = Node::start(&disk, SMALL).await;
-        let (key, _) = ten(&node).await;
+        let key = node.create_with("t", &[("segment.bytes", "1300000"), ("file.delete.delay.ms", "1000")]).await;
+        ten_batches(&node, key, 300_000).await;
         wait(3000).await;
         disk.limit(Some(disk.total_bytes()));
         wait(1500).await;

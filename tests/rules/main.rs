@@ -12,6 +12,7 @@ mod config;
 mod crashes;
 mod dice;
 mod fetch_sessions;
+mod forgotten;
 mod frames;
 mod fuzz;
 mod fuzz_recovery;

@@ -226,7 +226,7 @@ fn a_topic_whose_writes_found_no_room_can_be_deleted_and_holds_nothing_up() {
 }
 
 #[test]
-fn everything_that_found_no_room_is_written_once_there_is_room() {
+fn eos_b13_batches_that_found_no_room_are_refused_and_each_is_written_once_when_they_come_again() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
         let settings: Vec<_> = SMALL.iter().copied().filter(|(name, _)| !name.contains("checkpoint")).collect();

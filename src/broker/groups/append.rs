@@ -7,6 +7,7 @@ use super::coordinator::{Appended, Coordinator, OnItsWay, Pending, Phase};
 use crate::broker::messages::{AckLevel, Answer, Ask, CheckedBatch, ProduceItem};
 use crate::broker::partition::unsigned;
 use crate::broker::shard::Shard;
+use crate::ids::{ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -122,10 +123,12 @@ impl<D: Disk> Shard<D> {
     fn batch_of(&self, coordinator: &Coordinator<D>, records: &[KeyValue]) -> Result<CheckedBatch, ErrorCode> {
         let codec = Attributes(self.config().groups.codec).codec().unwrap_or(Codec::None);
         let timestamp = clock::now_ms();
+        // Kafka's coordinators number the records of each batch from 0 on, though nobody's sequence it is.
+        let builder = BatchBuilder::new().codec(codec).producer(ProducerId(-1), ProducerEpoch(-1), Sequence(0));
         let add = |builder: BatchBuilder, record: &KeyValue| {
             builder.record(Record { timestamp, key: Some(&record.key), value: record.value.as_deref(), headers: &[] })
         };
-        let bytes = records.iter().fold(BatchBuilder::new().codec(codec), add).build().freeze();
+        let bytes = records.iter().fold(builder, add).build().freeze();
         let catalog = self.catalog();
         let topic = catalog.topic_by_id(coordinator.partition.key.topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
         if bytes.len() > topic.settings.max_message_bytes {

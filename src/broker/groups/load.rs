@@ -20,8 +20,8 @@ use crate::state::groups::Groups;
 use crate::wire::batch::{BatchRef, Batches};
 use crate::wire::contents::Contents;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::RecordPart;
 use crate::wire::internal::{GroupRecord, RecordError};
+use crate::wire::stored::RecordData;
 
 /// What a replay came to.
 struct Replay {
@@ -104,8 +104,8 @@ impl<D: Disk> Shard<D> {
             let from = replay.next;
             for part in self.read_group_records(coordinator, from).await?.records.parts {
                 let batches = match part {
-                    RecordPart::Batch(batch) => batch.to_bytes(),
-                    RecordPart::Slice(bytes) => bytes,
+                    RecordData::Batch(batch) => batch.to_bytes(),
+                    RecordData::Whole(bytes) => bytes,
                 };
                 self.replay_batches(&batches, &mut replay).await?;
             }

@@ -94,6 +94,8 @@ impl Classic {
             Ok(()) if waits && self.phase == Phase::Stable => {
                 self.take_joining(&swap.new_id);
                 desk.answer(swap.ticket, Answer::Joined(self.swap_answer(&swap)));
+                // Its session may have ended while it waited, which is not held against it.
+                self.heard_of(desk, &swap.new_id);
             }
             Err(error) if waits => self.swap_back(desk, swap, told_for(error)),
             _ => {}
