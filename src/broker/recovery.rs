@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::catalog::{Catalog, CatalogRecord, Topic};
 use super::catalog_host::{self, CatalogHost, DELETED_FOLDER};
 use super::checkpointer::Checkpointer;
-use super::epochs::{self, Flush};
+use super::epochs;
 use super::kafka_view;
 use super::messages::PartitionKey;
 use super::partition::Partition;
@@ -399,7 +399,7 @@ impl<D: Disk> Shard<D> {
     /// The next checkpoint moves the recovery point over what was walked: that, and the leader epochs that were met there,
     /// must be on disk before. After a crash the whole file system is flushed when all partitions are back.
     async fn save_what_was_walked(&self, partition: &Partition<D>, is_clean: bool) -> io::Result<()> {
-        if let Err(error) = epochs::write(&self.disk, partition, Flush::Later).await {
+        if let Err(error) = epochs::write(&self.disk, partition).await {
             // Cut short, the file is no list any more, and the segments are asked.
             tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
         }
