@@ -304,6 +304,17 @@ const NESTED: &[Nested] = &[
         body.bytes.put_u8(1);
         body.end();
     }),
+    (
+        "protocols of a member that is taken in",
+        Api::JoinGroup,
+        3,
+        &[0, 1, b'g', 0, 0, 0x27, 0x10, 0, 0, 0x27, 0x10, 0, 0, 0, 1, b'c'],
+        &[],
+        |body, number| {
+            body.distinct(number);
+            body.bytes.put_u32(0);
+        },
+    ),
     ("groups", Api::FindCoordinator, 6, &[0], &[0], Body::distinct),
     ("members", Api::LeaveGroup, 4, &[2, b'g'], &[0], |body, number| {
         body.distinct(number);
