@@ -136,7 +136,7 @@ DIFFERENCES: list[Meant] = [
     Meant(
         "K3",
         r"(ListOffsets topics(\.partitions)?|Produce responses(\.partition_responses)?|Metadata topics|ListGroups groups"
-        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members|DeleteGroups results|DescribeGroups groups\.members)\.order",
+        r"|DescribeConfigs results\.configs|DescribeLogDirs results\.topics(\.partitions)?|JoinGroup members|DeleteGroups results|DescribeGroups groups(\.members)?)\.order",
         "order of what Kafka keeps in hash tables: in Produce, ListOffsets, Metadata (all topics), ListGroups, DescribeConfigs, "
         "DescribeLogDirs, JoinGroup, DescribeGroups, DeleteGroups",
         "by hash, or by kind of result",
@@ -147,16 +147,6 @@ DIFFERENCES: list[Meant] = [
     ),
     Meant(
         "K4",
-        r"Produce responses\.partition_responses\.error_message",
-        "error_message in Produce",
-        "null unless single records are to blame",
-        "the reason in words",
-        "A refused batch says why.",
-        "",
-        answers(None, "words"),
-    ),
-    Meant(
-        "K5",
         r"Produce responses\.partition_responses\.(error_code|log_start_offset)",
         "Produce of a batch that cannot be unpacked or walked",
         "-1 (UNKNOWN_SERVER_ERROR)",
@@ -166,17 +156,17 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.codes() == ([-1], [87]),
     ),
     Meant(
-        "K6",
-        r"(Produce|AlterConfigs) (outcome|responses|throttle_time_ms|node_endpoints)",
-        "Produce with null records, AlterConfigs of the same resource twice",
+        "K5",
+        r"(Produce|AlterConfigs|JoinGroup) [a-z_]+",
+        "Produce with null records, AlterConfigs of the same resource twice, JoinGroup with the same protocol twice",
         "no answer at all",
-        "87 (INVALID_RECORD), 42 (INVALID_REQUEST)",
+        "87 (INVALID_RECORD), 42 (INVALID_REQUEST), an answer",
         "[RULE] eos-semantics §2.1: every request ends in something that the client notices.",
         "",
         lambda found: found.kafka_answer.get("outcome") == "no answer" and found.our_answer.get("outcome") is None,
     ),
     Meant(
-        "K7",
+        "K6",
         r"ApiVersions api_keys",
         "keys in ApiVersions",
         "all of its keys",
@@ -186,7 +176,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours == "(missing)",
     ),
     Meant(
-        "K8",
+        "K7",
         r"ApiVersions api_keys\.max_version",
         "last version of ListOffsets, ApiVersions, DescribeLogDirs",
         "11, 5, 5",
@@ -196,7 +186,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: (found.kafka, found.ours) in ((11, 10), (5, 4)),
     ),
     Meant(
-        "K9",
+        "K8",
         r"ApiVersions (finalized_features(_epoch)?|supported_features)",
         "features in ApiVersions",
         "its own, transaction.version among them",
@@ -206,7 +196,7 @@ DIFFERENCES: list[Meant] = [
         always,
     ),
     Meant(
-        "K10",
+        "K9",
         r"Produce responses\.partition_responses\.(error_code|base_offset|log_append_time_ms|log_start_offset|error_message)",
         "Produce of plain records whose offset deltas do not count up, or with a key or value of length -2",
         "stored",
@@ -216,7 +206,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: bool(found.tags & TAKEN_BY_KAFKA_ONLY) and found.codes() == ([0], [87]),
     ),
     Meant(
-        "K11",
+        "K10",
         r"Fetch responses\.partitions\.records",
         "batches of a Fetch that reaches the end of a segment",
         "only those up to the end of the segment",
@@ -226,7 +216,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.kafka == "(missing)" and not found.path.endswith("records[0]"),
     ),
     Meant(
-        "K12",
+        "K11",
         r"Produce responses\.partition_responses\.(error_code|base_offset|log_append_time_ms)",
         "Produce of a retry after a restart",
         "45 (OUT_OF_ORDER_SEQUENCE_NUMBER) unless it is the newest batch",
@@ -236,7 +226,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: "after restart" in found.tags and found.codes() == ([45], [0]),
     ),
     Meant(
-        "K13",
+        "K12",
         r"(CreateTopics|DeleteTopics|CreatePartitions) .*",
         "CreateTopics, DeleteTopics, CreatePartitions with a time-out of 0 or less",
         "7 (REQUEST_TIMED_OUT)",
@@ -246,7 +236,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: "without time" in found.tags,
     ),
     Meant(
-        "K14",
+        "K13",
         r"CreateTopics topics\.configs\.value",
         "settings in the answer to CreateTopics",
         "as they were sent (`1`, ` 1000 `, `FALSE`)",
@@ -256,7 +246,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: str(found.kafka).strip().lower() in (found.ours, str(found.ours).removesuffix(".0")),
     ),
     Meant(
-        "K15",
+        "K14",
         r"InitProducerId error_code",
         "InitProducerId with a transactional id",
         "16 until a coordinator was looked for, then an id",
@@ -266,7 +256,7 @@ DIFFERENCES: list[Meant] = [
         answers(16, 53),
     ),
     Meant(
-        "K16",
+        "K15",
         r"DescribeConfigs results\.configs",
         "settings of the broker in DescribeConfigs",
         "all of its settings",
@@ -276,7 +266,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours == "(missing)" or "corelane." in found.path,
     ),
     Meant(
-        "K17",
+        "K16",
         r"DescribeConfigs results\.configs\..*",
         "listeners, folders and ids of the broker in DescribeConfigs",
         "set in its properties",
@@ -286,7 +276,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: re.search(r"\[(listener.*|advertised.listeners|log.dirs?|node.id|broker.id|controller.*|offsets.topic.replication.factor)\]", found.path) is not None,
     ),
     Meant(
-        "K18",
+        "K17",
         r"(DescribeGroups groups|FindCoordinator coordinators|OffsetFetch (groups\.)?topics(\.partitions)?|OffsetFetch groups\.error_code)",
         "DescribeGroups, FindCoordinator, OffsetFetch that name the same twice",
         "answered twice",
@@ -296,7 +286,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.ours in ("(missing)", 42) and any("twice" in tag for tag in found.tags),
     ),
     Meant(
-        "K19",
+        "K18",
         r"DescribeTopicPartitions topics\.error_code",
         "DescribeTopicPartitions of a topic without a name",
         "-1 (UNKNOWN_SERVER_ERROR)",
@@ -306,7 +296,7 @@ DIFFERENCES: list[Meant] = [
         answers(-1, 17),
     ),
     Meant(
-        "K20",
+        "K19",
         r"ListOffsets topics\.partitions\.(timestamp|offset|leader_epoch)",
         "ListOffsets of the largest timestamp after DeleteRecords",
         "may be a record that was deleted",
@@ -316,7 +306,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: found.asked_timestamp() == -3 and found.is_deleted(),
     ),
     Meant(
-        "K21",
+        "K20",
         r"DescribeLogDirs results\.topics\.partitions\.partition_size",
         "size of a partition in DescribeLogDirs whose records were deleted, or of an internal topic",
         "segments stay until the next look for old ones, and until they are compacted",
@@ -326,7 +316,7 @@ DIFFERENCES: list[Meant] = [
         lambda found: "fresh" in found.path or "__consumer_offsets" in found.path,
     ),
     Meant(
-        "K22",
+        "K21",
         r"(Fetch|ListOffsets) .*",
         "Fetch with a negative limit, Fetch and ListOffsets with an isolation level that does not exist",
         "-1 (UNKNOWN_SERVER_ERROR)",
@@ -334,15 +324,5 @@ DIFFERENCES: list[Meant] = [
         "Kafka's answer is a failure inside it, which tells a client nothing.",
         "requests",
         lambda found: -1 in error_codes(found.kafka_answer) and any(re.search(r"isolation_level|max_bytes -", tag) for tag in found.tags),
-    ),
-    Meant(
-        "K23",
-        r"Produce responses(\.partition_responses)?",
-        "Produce that names a partition twice",
-        "appends and answers the last one only",
-        "appends and answers each",
-        "No batch is dropped in silence.",
-        "requests",
-        lambda found: found.kafka == "(missing)" and any("twice" in tag for tag in found.tags),
     ),
 ]

@@ -107,6 +107,11 @@ class Pair:
         if api not in self.served or version > self.served[api][-1]:
             raise Skipped(api)
 
+    def forget(self) -> None:
+        """Begins anew with the order of appearance of ids, for requests that have nothing to do with earlier ones."""
+        for side in self.sides:
+            side.seen.clear()
+
     def scale(self, count: int) -> int:
         """How often something is repeated: less in the quick form."""
         return max(count // 10, 1) if self.is_quick else count

@@ -12,6 +12,7 @@ LEFT_ALONE = {
        for api in ("CreateTopics", "DeleteTopics", "CreatePartitions") for value in ("-1", "-2", "0")},
     "CreateTopics topics.num_partitions largest": "too many files",
     "CreatePartitions topics.count largest": "too many files",
+    "JoinGroup protocols twice": "see `half_a_join`",
     "JoinGroup rebalance_timeout_ms largest": "waits for a month",
     "Fetch topics.partitions.current_leader_epoch 0": "each broker counts its own starts",
     "ListOffsets topics.partitions.current_leader_epoch 0": "each broker counts its own starts",
@@ -35,7 +36,9 @@ def run(pair: Pair) -> None:
             pair.part(f"request {api} {name}", lambda _, api=api, body=body: pair.ask(api, pair.served[api][-1], body(made), seconds=3))
         pair.part(f"request {api} of versions that are not served", lambda _, api=api: not_served(pair, made, api))
     pair.part("auto-creation", lambda _: auto_creation(pair))
-    # Last, since it leaves the brokers with different topics.
+    # Last, since it leaves the brokers with different topics and groups.
+    if "JoinGroup" in pair.served:
+        pair.part("request JoinGroup protocols twice", lambda _: half_a_join(pair, made))
     for api in ("CreateTopics", "DeleteTopics", "CreatePartitions"):
         pair.part(f"request {api} without time", lambda _, api=api: impatient(pair, made, api))
 
@@ -57,6 +60,7 @@ def one_version(pair: Pair, made: Prepared, api: str, version: int) -> None:
         if pair.is_quick and version != pair.served[api][-1] and pair.random.random() < 0.7:
             continue
         pair.step = f"{stem} {name}"
+        pair.forget()
         body = list(wrong_requests(messages()[api], version, RIGHT[api](made, version)))[at][1]
         pair.ask(api, version, body, seconds=3, settle=0.2, tags=(name,))
 
@@ -74,6 +78,14 @@ def impatient(pair: Pair, made: Prepared, api: str) -> None:
     version = pair.served[api][-1]
     for timeout in (0, -1):
         pair.ask(api, version, RIGHT[api](made, version) | {"timeout_ms": timeout}, tags=("without time",))
+
+
+def half_a_join(pair: Pair, made: Prepared) -> None:
+    """A protocol that is named twice: Kafka adds the member, fails, and never answers."""
+    for version in versions_of(pair, "JoinGroup"):
+        body = RIGHT["JoinGroup"](made, version)
+        pair.ask("JoinGroup", version, body | {"protocols": body["protocols"] * 2}, seconds=3)
+        pair.forget()
 
 
 def auto_creation(pair: Pair) -> None:

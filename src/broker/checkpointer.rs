@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::epochs;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
@@ -238,7 +239,7 @@ impl<D: Disk> Shard<D> {
             recovery_point: end,
             segment_base,
             position,
-            leader_epoch: u32::try_from(self.leader_epoch()).unwrap_or(0),
+            leader_epoch: epochs::newest_below(partition, end),
             segment_file_bytes: position,
         })
     }
@@ -262,7 +263,6 @@ impl<D: Disk> Shard<D> {
         }
         active.flush_indexes().await?;
         sync(partition, active).await?;
-        self.flush_epochs(partition).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
         let synced = self.sync_names(partition, changed).await;

@@ -1,7 +1,8 @@
 //! The leader epochs of a partition: what readers ask for, the file that keeps them, and how they are found again.
 //!
-//! The file is derived (storage rule S15): it is right as far as a recovery point reaches, since each checkpoint flushes it
-//! before; what lies behind is walked anyhow; where it is missing or broken, the batches in the segments say the same.
+//! The file is derived (storage rule S15), and never waited for. A checkpoint says which epoch is the newest below its
+//! recovery point; a file that does not say the same is not looked at. What lies behind the recovery point is walked
+//! anyhow, and what lies before it the batches in the segments say.
 
 use std::io;
 use std::path::Path;
@@ -11,6 +12,7 @@ use super::offsets::batch_at;
 use super::partition::Partition;
 use super::shard::Shard;
 use crate::ids::Offset;
+use crate::log::checkpoint::PartitionEntry;
 use crate::log::kafka_files::{self, LeaderEpoch};
 use crate::log::leader_epochs::LeaderEpochs;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
@@ -42,10 +44,9 @@ impl<D: Disk> Partition<D> {
         self.with_epochs(|epochs| epochs.at(offset))
     }
 
-    /// The first batch of this broker's epoch was appended: the file must say so.
+    /// The first batch of this broker's epoch was appended.
     pub(super) fn begin_epoch(&self, epoch: i32, base_offset: Offset) {
         self.epochs.borrow_mut().begin(epoch, base_offset);
-        self.has_unsaved_epoch.set(true);
     }
 
     /// What the file shall hold: every epoch that has records.
@@ -63,49 +64,40 @@ impl<D: Disk> Shard<D> {
             if partition.is_closed() {
                 return; // its folder may be another topic's by now
             }
-            if let Err(error) = write(&disk, &partition, Flush::Later).await {
+            if let Err(error) = write(&disk, &partition).await {
                 tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
             }
         });
     }
-
-    /// Before a recovery point moves over the first batch of an epoch, the file must be on disk.
-    pub(super) async fn flush_epochs(&self, partition: &Partition<D>) -> io::Result<()> {
-        if !partition.has_unsaved_epoch.replace(false) {
-            return Ok(());
-        }
-        let written = write(&self.disk, partition, Flush::Now).await;
-        written.inspect_err(|_| partition.has_unsaved_epoch.set(true))
-    }
 }
 
-/// Whether a file is on disk when its writer returns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flush {
-    Now,
-    Later,
-}
-
-/// Writes the file anew.
-pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>, flush: Flush) -> io::Result<()> {
+/// Writes the file anew; nobody waits until it is on disk.
+pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>) -> io::Result<()> {
     let path = partition.log.borrow().folder().join(kafka_files::LEADER_EPOCHS);
     let content = kafka_files::encode_leader_epochs(&partition.written_epochs());
     let file = disk.open(&path, Access::Buffered, Create::Truncate)?;
     let wanted = content.len();
     let written = file.write_at(0, content.into()).await?;
-    if written != wanted {
-        return Err(short_write(&path, written, wanted));
-    }
-    if flush == Flush::Now { file.sync_data().await } else { Ok(()) }
+    if written == wanted { Ok(()) } else { Err(short_write(&path, written, wanted)) }
 }
 
-/// What the file says; nothing where it is missing or broken.
-pub(super) async fn read<D: Disk>(disk: &D, folder: &Path) -> LeaderEpochs {
+/// The newest epoch that has records below `end`, as a checkpoint keeps it; 0 for none.
+pub(super) fn newest_below<D: Disk>(partition: &Partition<D>, end: Offset) -> u32 {
+    let newest = if end > partition.log_start() { partition.epoch_at(Offset(end.0 - 1)) } else { None };
+    newest.and_then(|epoch| u32::try_from(epoch).ok()).unwrap_or(0)
+}
+
+/// What the file says; nothing where it is missing, broken, or older than the partition's newest checkpoint.
+pub(super) async fn read<D: Disk>(disk: &D, folder: &Path, entry: Option<&PartitionEntry>) -> LeaderEpochs {
     let Ok(content) = disk.read_file(&folder.join(kafka_files::LEADER_EPOCHS)).await else {
         return LeaderEpochs::default();
     };
     let entries = kafka_files::parse_leader_epochs(&String::from_utf8_lossy(&content)).unwrap_or_default();
-    LeaderEpochs::of(&entries)
+    let listed = LeaderEpochs::of(&entries);
+    let newest = |entry: &PartitionEntry| listed.at(Offset(entry.recovery_point.0 - 1)).map_or(0, i32::unsigned_abs);
+    let is_older =
+        entry.is_some_and(|entry| entry.recovery_point > entry.log_start && newest(entry) != entry.leader_epoch);
+    if is_older { LeaderEpochs::default() } else { listed }
 }
 
 /// Makes `found` (the file's epochs, and those that recovery walked) fit the log, and fills it up from the segments where

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::epochs::{self, Flush};
+use super::epochs;
 use super::partition::Partition;
 use crate::ids::{Offset, Sequence, TopicPartition};
 use crate::log::kafka_files;
@@ -25,7 +25,7 @@ use crate::state::window::Remembered;
 pub(super) async fn write<D: Disk>(disk: &D, folder: &Path, partition: &Partition<D>, end: Offset) -> io::Result<()> {
     let entries = snapshot_entries(partition);
     put(disk, &names::path(folder, end, Kind::Snapshot), snapshot::encode(&entries)).await?;
-    epochs::write(disk, partition, Flush::Later).await
+    epochs::write(disk, partition).await
 }
 
 fn snapshot_entries<D: Disk>(partition: &Partition<D>) -> Vec<SnapshotEntry> {

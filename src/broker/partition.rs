@@ -94,8 +94,6 @@ pub struct Partition<D: Disk> {
     pub(super) epochs: RefCell<LeaderEpochs>,
     /// A batch was appended since the start.
     is_epoch_begun: Cell<bool>,
-    /// The file of leader epochs is not on disk as it must be.
-    pub(super) has_unsaved_epoch: Cell<bool>,
     /// The next checkpoint seals closed segments that reach above this offset.
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
@@ -137,7 +135,6 @@ impl<D: Disk> Partition<D> {
             is_closed: Cell::new(false),
             epochs: RefCell::default(),
             is_epoch_begun: Cell::new(false),
-            has_unsaved_epoch: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
         }

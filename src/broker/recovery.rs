@@ -354,7 +354,7 @@ impl<D: Disk> Shard<D> {
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
-        let listed = epochs::read(&self.disk, &folder).await;
+        let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
         let (recovered, mut producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
@@ -381,12 +381,11 @@ impl<D: Disk> Shard<D> {
         if merged.is_none() {
             kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
         }
-        if plan.is_clean && recovered.has_changed {
-            // Otherwise the whole file system is flushed when all partitions are back.
-            self.disk.sync_fs(self.layout.root()).await?;
-        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
+        if recovered.has_changed {
+            self.save_what_was_walked(&partition, plan.is_clean).await?;
+        }
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();
@@ -395,6 +394,16 @@ impl<D: Disk> Shard<D> {
             partition.refuse_after_loss();
         }
         Ok(partition)
+    }
+
+    /// The next checkpoint moves the recovery point over what was walked: that, and the leader epochs that were met there,
+    /// must be on disk before. After a crash the whole file system is flushed when all partitions are back.
+    async fn save_what_was_walked(&self, partition: &Partition<D>, is_clean: bool) -> io::Result<()> {
+        if let Err(error) = epochs::write(&self.disk, partition).await {
+            // Cut short, the file is no list any more, and the segments are asked.
+            tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
+        }
+        if is_clean { self.disk.sync_fs(self.layout.root()).await } else { Ok(()) }
     }
 
     /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.

@@ -85,7 +85,7 @@ pub struct PartitionEntry {
     pub segment_base: Offset,
     /// Where the recovery point is in that segment.
     pub position: u64,
-    /// Generation of the newest batch.
+    /// Leader epoch of the newest batch below the recovery point; 0 for none.
     pub leader_epoch: u32,
     /// Size of that segment's file.
     pub segment_file_bytes: u64,

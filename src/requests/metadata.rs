@@ -79,11 +79,15 @@ fn read_topics(reader: &mut Reader, version: i16) -> Result<Which, WireError> {
     if version >= 10 {
         return read_by_id_or_name(reader, version);
     }
-    let names = reader.nullable_array_of("the topics", 2, |reader| {
+    let read_name = |reader: &mut Reader| {
         let name = reader.text("a topic's name")?;
         reader.skip_tagged("a topic")?;
         Ok(name)
-    })?;
+    };
+    let names = match version {
+        0 => Some(reader.array_of("the topics", 2, read_name)?),
+        _ => reader.nullable_array_of("the topics", 2, read_name)?,
+    };
     Ok(match names {
         None => Which::All,
         Some(names) if names.is_empty() && version == 0 => Which::All,

@@ -149,9 +149,9 @@ async fn place<D: Disk>(
     // After what is wrong with the partition and its records, as in Kafka. `min.insync.replicas` is not asked: Kafka
     // takes at most the replicas that there are, and that is one.
     let framed = match (framed, &instead) {
-        (Some(framed), _) if (-1..=1).contains(&acks) => framed,
+        (Some(framed), _) if (-1..=1).contains(&acks) && !topic.internal => framed,
         (_, Some(answer)) => return Slot::Settled(answer.clone()),
-        _ => return Slot::Settled(PartitionAppended::refused(index, ErrorCode::InvalidRequiredAcks)),
+        _ => return Slot::Settled(PartitionAppended::refused(index, refusal_of(topic, acks))),
     };
     let checked = check(shard, topic, framed).await;
     let key = PartitionKey { topic: topic.id, partition: index };
@@ -166,6 +166,14 @@ async fn place<D: Disk>(
     let items = &mut asks[at].1;
     items.push(ProduceItem { key, checked });
     Slot::Asked { index, owner, at: items.len() - 1, instead: instead.map(Box::new) }
+}
+
+/// Why nothing is appended whatever the batch is.
+fn refusal_of(topic: &Topic, acks: i16) -> ErrorCode {
+    match topic.internal && (-1..=1).contains(&acks) {
+        true => ErrorCode::InvalidTopicException,
+        false => ErrorCode::InvalidRequiredAcks,
+    }
 }
 
 /// CRC and walk of the records, letting other connections run between the steps of a large one.

@@ -1,19 +1,15 @@
 //! Whole shards that forget producers: what a restart brings back, what is counted, and that others run meanwhile.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use corelane::broker::messages::PartitionKey;
 use corelane::broker::producer_limits::ProducerCounts;
 use corelane::runtime::clock;
-use corelane::runtime::host::{self, Queue};
 use corelane::wire::error_code::ErrorCode;
 
 use crate::memory_disk::MemoryDisk;
 use crate::mini_host;
-use crate::shard::{Node, batch, produced};
+use crate::shard::{Node, batch};
 
 /// Producers are forgotten after ten seconds; a checkpoint comes each second.
 const SHORT: &[(&str, &str)] = &[
@@ -100,6 +96,7 @@ fn evictions_are_counted_and_last() {
         let keys = [node.create("one").await, node.create("two").await];
         for id in 0..150 {
             node.append(keys[id as usize % 2], id, id / 2).await;
+            wait(2).await; // a restart knows the order by the time
         }
         assert_eq!(node.shard.producer_counts(), ProducerCounts { remembered: 100, expired: 0, evicted: 50 });
         node.delete(keys[1]).await;
@@ -113,34 +110,5 @@ fn evictions_are_counted_and_last() {
         let node = Node::start(&disk.copy(), &fewer).await;
         assert_eq!(node.shard.producer_counts(), ProducerCounts { remembered: 10, expired: 0, evicted: 40 });
         assert!(node.knows(keys[0], 148, 74).await && node.knows(keys[0], 130, 65).await);
-    });
-}
-
-/// Others get their turn again and again while thousands of producers are taken for a checkpoint or looked at.
-#[test]
-fn many_producers_do_not_hold_the_core() {
-    const MANY: i64 = 30_000;
-    mini_host::run(1, async {
-        let disk = MemoryDisk::default();
-        let node = Node::start(&disk, &[("corelane.checkpoint.interval.ms", "3600000")]).await;
-        let key = node.create("t").await;
-        for first in (0..MANY).step_by(1000) {
-            let batches: Vec<Bytes> = (first..first + 1000).map(|id| batch(id, 0, 1)).collect();
-            assert!(produced(node.send(key, &batches).await).iter().all(|one| one.error == ErrorCode::None));
-        }
-        let (turns, is_over) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
-        let (counted, over) = (Rc::clone(&turns), Rc::clone(&is_over));
-        host::spawn(Queue::Requests, async move {
-            while !over.get() {
-                counted.set(counted.get() + 1);
-                host::yield_now().await;
-            }
-        });
-        node.close().await.unwrap();
-        is_over.set(true);
-        assert!(turns.get() >= MANY / 1024, "{} turns", turns.get());
-        let node = Node::start(&disk.copy(), &[]).await;
-        assert_eq!(node.shard.producer_counts().remembered, 30_000);
-        assert!(node.knows(key, MANY - 1, MANY - 1).await);
     });
 }

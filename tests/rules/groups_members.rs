@@ -143,6 +143,7 @@ fn a_session_that_ends_while_the_log_is_slow_begins_anew() {
     let (s, b) = pair(&mut world);
     world.quick_log = false;
     let back = world.ask(Command::Join(fixed("g", "s", "i")));
+    assert_eq!(world.heartbeat(&b), NONE);
     for _ in 0..2 {
         world.pass(6_000);
         assert_eq!(world.heartbeat(&b), NONE);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use corelane::state::eviction::{Eviction, draw_step, line_up_to};
-use corelane::state::producers::{Appended, BatchIdentity, Original, Producers, Refusal, Verdict};
+use corelane::state::producers::{Appended, BatchIdentity, Original, ProducerState, Producers, Refusal, Verdict};
 use corelane::state::window::WINDOW_BATCHES;
 use proptest::prelude::*;
 
@@ -412,6 +412,102 @@ proptest! {
         checkpoint.into_iter().flatten().for_each(|(id, state)| restored.restore(id, state));
         log.iter().for_each(|(identity, appended)| restored.replay(identity, appended));
         assert_same(&restored, &partition.producers);
+    }
+}
+
+/// What happens between two steps of a checkpoint.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Append(i64),
+    Forget(i64),
+    Step(usize),
+}
+
+fn between() -> impl Strategy<Value = Between> {
+    prop_oneof![
+        4 => (0_i64..40).prop_map(Between::Append),
+        2 => (0_i64..40).prop_map(Between::Forget),
+        2 => (1_usize..8).prop_map(Between::Step),
+    ]
+}
+
+/// A checkpoint as a reader merges it: of two entries of a producer the later one counts.
+#[derive(Default)]
+struct Merged(HashMap<i64, ProducerState>);
+
+impl Merged {
+    fn take(&mut self) -> impl FnMut(ProducerId, Option<&ProducerState>) {
+        |id, state| match state {
+            Some(state) => _ = self.0.insert(id.0, *state),
+            None => _ = self.0.remove(&id.0),
+        }
+    }
+}
+
+proptest! {
+    /// Taken in steps, with appends and forgetting in between: a full one and deltas upon it are the state at their ends.
+    #[test]
+    fn a_checkpoint_in_steps_is_the_state_at_its_end(rounds in prop::collection::vec(prop::collection::vec(between(), 0..80), 1..6)) {
+        let (mut producers, mut merged, mut offset) = (Producers::new(1), Merged::default(), 0);
+        let mut sweep = None;
+        for (round, moves) in rounds.into_iter().enumerate() {
+            if round == 2 {
+                // A full one begins anew.
+                merged = Merged::default();
+                sweep = Some(producers.begin_taking_all());
+            }
+            for one in moves {
+                match one {
+                    Between::Append(id) => {
+                        let identity = BatchIdentity { producer_id: ProducerId(id), ..batch(0, 0, 1) };
+                        let appended = Appended { base_offset: Offset(offset), max_timestamp: offset, append_ms: offset };
+                        producers.remember(&identity, &appended, 0);
+                        offset += 1;
+                    }
+                    Between::Forget(id) => _ = producers.forget(ProducerId(id)),
+                    Between::Step(count_max) => match &mut sweep {
+                        Some(sweep) => _ = producers.take_some_of_all(sweep, count_max, merged.take()),
+                        None => producers.take_changes(count_max, merged.take()),
+                    },
+                }
+            }
+            if let Some(mut sweep) = sweep.take() {
+                while producers.take_some_of_all(&mut sweep, 3, merged.take()) {}
+            }
+            producers.take_changes(usize::MAX, merged.take());
+            prop_assert_eq!(producers.changed_count(), 0);
+            let state: HashMap<_, _> = producers.iter().map(|(id, state)| (id.0, *state)).collect();
+            prop_assert_eq!(&merged.0, &state);
+        }
+    }
+
+    /// A scan in steps forgets exactly those that are idle, whatever comes and goes meanwhile.
+    #[test]
+    fn a_scan_in_steps_forgets_the_idle_ones(old in prop::collection::btree_set(0_i64..60, 0..60), moves in prop::collection::vec(between(), 0..60)) {
+        let mut producers = Producers::new(1);
+        let append = |producers: &mut Producers, id, append_ms| {
+            let identity = BatchIdentity { producer_id: ProducerId(id), ..batch(0, 0, 1) };
+            producers.remember(&identity, &Appended { base_offset: Offset(0), max_timestamp: 0, append_ms }, 0);
+        };
+        (0..60).for_each(|id| append(&mut producers, id, if old.contains(&id) { 5 } else { 50 }));
+        let mut expected: std::collections::BTreeSet<_> = (0..60).filter(|id| !old.contains(id)).collect();
+        let mut sweep = producers.sweep();
+        for one in moves {
+            match one {
+                Between::Append(id) => {
+                    append(&mut producers, id, 50);
+                    expected.insert(id);
+                }
+                Between::Forget(id) => {
+                    producers.forget(ProducerId(id));
+                    expected.remove(&id);
+                }
+                Between::Step(count_max) => _ = producers.expire_some(&mut sweep, count_max, 10),
+            }
+        }
+        while producers.expire_some(&mut sweep, 7, 10).is_some() {}
+        let left: std::collections::BTreeSet<_> = producers.iter().map(|(id, _)| id.0).collect();
+        prop_assert_eq!(left, expected);
     }
 }
 
