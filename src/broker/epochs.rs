@@ -92,7 +92,10 @@ pub(super) async fn read<D: Disk>(disk: &D, folder: &Path, entry: Option<&Partit
     let Ok(content) = disk.read_file(&folder.join(kafka_files::LEADER_EPOCHS)).await else {
         return LeaderEpochs::default();
     };
-    let entries = kafka_files::parse_leader_epochs(&String::from_utf8_lossy(&content)).unwrap_or_default();
+    // Torn in its last line, "2 164" would be read as "2 1".
+    let is_whole = content.ends_with(b"\n");
+    let entries = kafka_files::parse_leader_epochs(&String::from_utf8_lossy(&content)).ok().filter(|_| is_whole);
+    let entries = entries.unwrap_or_default();
     let listed = LeaderEpochs::of(&entries);
     let newest = |entry: &PartitionEntry| listed.at(Offset(entry.recovery_point.0 - 1)).map_or(0, i32::unsigned_abs);
     let is_older =
