@@ -227,6 +227,9 @@ impl Producers {
     }
 
     /// Gives `take` the next `count_max` entries of a full checkpoint; false when the scan is through.
+    ///
+    /// What was forgotten since the last step comes first: a producer that has come back may stand where the scan has yet to
+    /// come, and its end must not be given behind that.
     pub fn take_some_of_all(
         &mut self,
         sweep: &mut Sweep,
@@ -234,6 +237,7 @@ impl Producers {
         mut take: impl FnMut(ProducerId, Option<&ProducerState>),
     ) -> bool {
         let Some(positions) = self.next_of(sweep, count_max) else { return false };
+        self.forgotten.drain(..).for_each(|id| take(id, None));
         for at in positions.rev() {
             let slot = &self.slots[at as usize];
             take(slot.id, Some(&slot.state));
