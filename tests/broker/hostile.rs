@@ -94,7 +94,7 @@ impl Attacked {
             self.broker.memory("VmHWM").saturating_sub(rest)
         };
         let mut grown = Vec::new();
-        while !grown.last().is_some_and(|bytes| *bytes <= allowed) {
+        while grown.last().is_none_or(|bytes| *bytes > allowed) {
             assert!(grown.len() < 10, "{grown:?} bytes more, allowed are {allowed}");
             grown.push(measure());
         }
