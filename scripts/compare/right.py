@@ -273,6 +273,8 @@ MORE: dict[str, dict[str, Callable[[Prepared], Body]]] = {
     "DescribeTopicPartitions": {
         "one at a time": lambda made: {"topics": [{"name": made.topic}, {"name": made.empty}], "response_partition_limit": 1},
         "from a place": lambda made: {"topics": [{"name": made.topic}], "cursor": {"topic_name": made.topic, "partition_index": 1}},
+        "from before": lambda made: {"topics": [{"name": made.topic}, {"name": "x"}], "cursor": {"topic_name": "A", "partition_index": 0}},
+        "from -1": lambda made: {"topics": [{"name": made.topic}], "cursor": {"topic_name": made.topic, "partition_index": -1}},
         "from behind": lambda made: {"topics": [{"name": made.topic}], "cursor": {"topic_name": made.topic, "partition_index": 9}},
     },
     "DescribeCluster": {

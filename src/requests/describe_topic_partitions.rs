@@ -188,13 +188,14 @@ impl Answer<'_> {
     }
 }
 
-/// An unknown topic has all operations, as in Kafka; one without a name has none.
+/// An unknown topic has all operations, as in Kafka; one without a name, or of a request that is wrong, has none.
 fn write_refused<S: Sink>(out: &mut Writer<'_, S>, name: &str, error: ErrorCode) {
     out.i16(error.code());
     out.nullable_text(Some(name));
     out.topic_id(TopicId::ZERO);
     out.i8(0);
     out.count(Some(0));
-    out.i32(if name.is_empty() { OPERATIONS_NOT_ASKED } else { TOPIC_OPERATIONS });
+    let is_unknown = error != ErrorCode::InvalidRequest && !name.is_empty();
+    out.i32(if is_unknown { TOPIC_OPERATIONS } else { OPERATIONS_NOT_ASKED });
     out.no_tagged();
 }

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use kafka_protocol::messages::{DescribeGroupsRequest, GroupId};
+use kafka_protocol::messages::{DescribeGroupsRequest, FindCoordinatorRequest, GroupId};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::KafkaError;
@@ -334,6 +334,20 @@ fn before_the_restart(balance: &mut Balance) -> Vec<Member> {
     members
 }
 
+/// Until the topic of the offsets is made: how long that takes is another question.
+fn await_coordinator(client: &mut Client) {
+    let until = Instant::now() + PATIENCE;
+    let groups = DescribeGroupsRequest::default().with_groups(vec![GroupId(text("nobody"))]);
+    loop {
+        let found = client.ask(3, &FindCoordinatorRequest::default().with_key(text("nobody"))).error_code;
+        if found == 0 && client.ask(5, &groups).groups[0].error_code == 0 {
+            return;
+        }
+        assert!(Instant::now() < until, "no coordinator: error {found}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn run(name: &'static str, strategy: &'static str) {
     if let Ok(address) = std::env::var("GROUP_BALANCE_ADDRESS") {
         let address = address.parse().unwrap();
@@ -341,6 +355,7 @@ fn run(name: &'static str, strategy: &'static str) {
         if client.topic(TOPIC).is_none() {
             client.create_topic(TOPIC, PARTITIONS, &[]);
         }
+        await_coordinator(&mut client);
         let mut balance = Balance::new(name, strategy, address);
         let members = before_the_restart(&mut balance);
         leave(members, &balance.shared);

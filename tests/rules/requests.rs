@@ -641,6 +641,19 @@ fn turn(bare: &Bare, request: DescribeTopicPartitionsRequest) -> Page {
     (answer.topics.iter().map(line).collect(), next)
 }
 
+/// As Kafka tells them: of every name that is only unknown, of none in a request that is wrong.
+#[test]
+fn describe_topic_partitions_tells_the_operations_of_unknown_topics() {
+    let bare = Bare::new();
+    bare.create(&[("dc", 1)]);
+    let operations = |cursor: Option<(&str, i32)>| {
+        let answer = bare.ask(0, page(&["dc", "nope", "bad name", ""], 2000, cursor));
+        answer.topics.iter().map(|topic| topic.topic_authorized_operations).collect::<Vec<_>>()
+    };
+    assert_eq!(operations(None), [i32::MIN, 3576, 3576, 3576]);
+    assert_eq!(operations(Some(("b", 0))), [i32::MIN; 4]);
+}
+
 #[test]
 fn describe_topic_partitions_in_pages() {
     let bare = Bare::new();
