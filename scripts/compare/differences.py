@@ -325,4 +325,14 @@ DIFFERENCES: list[Meant] = [
         "requests",
         lambda found: -1 in error_codes(found.kafka_answer) and any(re.search(r"isolation_level|max_bytes -", tag) for tag in found.tags),
     ),
+    Meant(
+        "K22",
+        r"Produce responses\.partition_responses\.(error_code|log_start_offset|error_message)",
+        "Produce of a batch whose length says that it is shorter than its own header",
+        "-1 (UNKNOWN_SERVER_ERROR)",
+        "2 (CORRUPT_MESSAGE)",
+        "[RULE] eos-semantics §0: 2 is the code of a broken batch; Kafka's answer is a failure inside it.",
+        "sequences",
+        lambda found: set(found.codes()[0]) == {-1} and set(found.codes()[1]) == {2},
+    ),
 ]
