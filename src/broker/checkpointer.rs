@@ -139,20 +139,23 @@ impl<D: Disk> Shard<D> {
                 is_pinned = true;
                 continue;
             }
-            let is_dirty = self.is_serving() && partition.take_dirty();
-            if partition.is_closed() || !(is_dirty || is_full) {
+            let is_wanted = is_full || (self.is_serving() && partition.is_dirty());
+            if partition.is_closed() || !is_wanted {
                 continue;
             }
-            match self.flush_partition(&partition, is_full, is_dirty, writer).await {
-                Ok(entry) => entries.push(entry),
+            let was_dirty = match self.flush_partition(&partition, is_full, writer).await {
+                Ok((entry, was_dirty)) => {
+                    entries.push(entry);
+                    was_dirty
+                }
                 Err(_) if partition.is_closed() => continue,
                 Err(error) => {
                     partition.mark_dirty();
                     return Err(error);
                 }
-            }
+            };
             self.note_progress();
-            if is_dirty && !pause.is_zero() {
+            if was_dirty && !pause.is_zero() {
                 clock::sleep(pause).await;
             }
         }
@@ -210,19 +213,20 @@ impl<D: Disk> Shard<D> {
         &self,
         partition: &Rc<Partition<D>>,
         is_full: bool,
-        is_dirty: bool,
         writer: &mut Writer<'_, D>,
-    ) -> io::Result<PartitionEntry> {
+    ) -> io::Result<(PartitionEntry, bool)> {
         take_most_producers(partition, is_full, writer).await?;
-        // One step: offsets, positions and producers that belong together. What is staged while this flushes is not in it.
-        let (end, start, unsealed, active) = {
+        // One step: offsets, positions and producers that belong together, and whether they are on disk already: what was
+        // staged while the producers were taken is in it and must be flushed. What is staged from now on is not in it.
+        let (end, start, unsealed, active, is_dirty) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             take_changed_producers(partition, usize::MAX, writer);
-            (log.end(), partition.planned_start(), unsealed, active)
+            let is_dirty = self.is_serving() && partition.take_dirty();
+            (log.end(), partition.planned_start(), unsealed, active, is_dirty)
         };
         writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
@@ -232,7 +236,7 @@ impl<D: Disk> Shard<D> {
         }
         partition.recovery_point.set(end);
         let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
-        Ok(PartitionEntry {
+        let entry = PartitionEntry {
             log_id: partition.log_id,
             removed: false,
             log_start: start,
@@ -241,7 +245,8 @@ impl<D: Disk> Shard<D> {
             position,
             leader_epoch: epochs::newest_below(partition, end),
             segment_file_bytes: position,
-        })
+        };
+        Ok((entry, is_dirty))
     }
 
     async fn flush_files(
