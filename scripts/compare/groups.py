@@ -7,7 +7,7 @@ Kafka would answer it.
 import time
 from collections.abc import Callable
 
-from compare.members import NOBODY, RANGE, Group, stable_pair, wait_for_rebalance
+from compare.members import NOBODY, RANGE, Group, joined_pair, stable_pair, wait_for_rebalance
 from compare.pair import Pair
 from compare.side import Given
 
@@ -75,13 +75,7 @@ def two_members(pair: Pair) -> None:
 def assignment_comes_late(pair: Pair) -> None:
     """Followers wait for the leader's assignment; meanwhile the state can be seen."""
     group = Group(pair, "late")
-    leader, other = group.member("leader"), group.member("other")
-    leader.join()
-    other.send_join_with_id()
-    wait_for_rebalance(leader)
-    leader.send_join()
-    leader.joined()
-    other.joined()
+    leader, other = joined_pair(group)
     group.describe()
     other.send_sync()
     leader.heartbeat()
@@ -118,13 +112,7 @@ def rejoin_of_the_stable(pair: Pair) -> None:
 def sync_is_cut_off(pair: Pair) -> None:
     """A follower waits for its assignment when another rebalance begins."""
     group = Group(pair, "cut")
-    leader, other = group.member("leader"), group.member("other")
-    leader.join()
-    other.send_join_with_id()
-    wait_for_rebalance(leader)
-    leader.send_join()
-    leader.joined()
-    other.joined()
+    leader, other = joined_pair(group)
     other.send_sync()
     leader.send_join()
     other.synced()

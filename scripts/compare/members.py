@@ -127,16 +127,29 @@ class Member:
         self.pair.hang_up(self.line)
 
 
-def stable_pair(group: Group) -> tuple[Member, Member]:
-    """Two members, the first is the leader, both with their assignment."""
-    leader, other = group.member("leader"), group.member("other")
-    leader.join()
-    leader.sync({leader: b"all"})
+def join_beside(leader: Member, other: Member) -> None:
+    """The other one joins, which the leader notices and joins again; both hear of the new round."""
     other.send_join_with_id()
     wait_for_rebalance(leader)
     leader.send_join()
     leader.joined()
     other.joined()
+
+
+def joined_pair(group: Group) -> tuple[Member, Member]:
+    """Two members of one round, the first is the leader; nobody has an assignment."""
+    leader, other = group.member("leader"), group.member("other")
+    leader.join()
+    join_beside(leader, other)
+    return leader, other
+
+
+def stable_pair(group: Group) -> tuple[Member, Member]:
+    """Two members, the first is the leader, both with their assignment."""
+    leader, other = group.member("leader"), group.member("other")
+    leader.join()
+    leader.sync({leader: b"all"})
+    join_beside(leader, other)
     other.send_sync()
     leader.sync({leader: b"left", other: b"right"})
     other.synced()
