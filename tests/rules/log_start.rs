@@ -288,11 +288,7 @@ fn after_a_failed_commit_a_deletion_is_refused_and_reads_go_on() {
 fn a_full_commit_log_takes_log_starts() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
-        let node = Node::start(&disk, SMALL).await;
-        let (bad, good) = (node.create("bad").await, node.create("good").await);
-        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
-        disk.fail_sync("bad-0/00000000000000000000.log");
-        wait(1500).await;
+        let (node, bad, good) = Node::start_with_a_failed_partition(&disk).await;
         let mut end = 0;
         for bytes in [900_000, 10_000, 10] {
             loop {

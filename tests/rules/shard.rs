@@ -68,6 +68,16 @@ impl Node {
         self.shard.ask(ShardId(0), ask)
     }
 
+    /// A shard with two topics of one batch at most: a flush of the first one's has failed, it needs all of the commit log.
+    pub(crate) async fn start_with_a_failed_partition(disk: &MemoryDisk) -> (Self, PartitionKey, PartitionKey) {
+        let node = Self::start(disk, SMALL).await;
+        let (bad, good) = (node.create("bad").await, node.create("good").await);
+        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        disk.fail_sync("bad-0/00000000000000000000.log");
+        wait(1500).await;
+        (node, bad, good)
+    }
+
     pub(crate) async fn create(&self, name: &str) -> PartitionKey {
         self.create_with(name, &[]).await
     }
@@ -181,11 +191,7 @@ fn a_checkpoint_remembers_only_batches_that_it_has_flushed() {
 fn after_a_failed_flush_recovery_takes_the_batch_from_the_commit_log() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
-        let node = Node::start(&disk, SMALL).await;
-        let (bad, good) = (node.create("bad").await, node.create("good").await);
-        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
-        disk.fail_sync("bad-0/00000000000000000000.log");
-        wait(1500).await;
+        let (node, bad, good) = Node::start_with_a_failed_partition(&disk).await;
         assert_eq!(node.produce(bad, &batch(1, 1, 10)).await.0, ErrorCode::KafkaStorageError);
         assert_eq!(node.produce(good, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
         wait(5000).await;
@@ -300,11 +306,8 @@ fn a_batch_of_half_a_file_is_written_even_if_there_are_only_two() {
 fn while_a_failed_partition_needs_the_log_others_are_refused_instead_of_waiting_for_ever() {
     mini_host::run(1, async {
         let disk = MemoryDisk::default();
-        let node = Rc::new(Node::start(&disk, SMALL).await);
-        let (bad, good) = (node.create("bad").await, node.create("good").await);
-        assert_eq!(node.produce(bad, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
-        disk.fail_sync("bad-0/00000000000000000000.log");
-        wait(1500).await;
+        let (node, bad, good) = Node::start_with_a_failed_partition(&disk).await;
+        let node = Rc::new(node);
         let mut acknowledged = 0;
         for sequence in 0..20 {
             let answered = within(30, node.send(good, &[batch(1, sequence, 900_000)])).await.map(produced);
