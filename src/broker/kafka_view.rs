@@ -113,7 +113,11 @@ pub async fn write_checkpoints<D: Disk>(
     put(disk, &kafka.join(kafka_files::CLEAN_SHUTDOWN), kafka_files::encode_clean_shutdown().into()).await
 }
 
-async fn put<D: Disk>(disk: &D, path: &Path, content: Bytes) -> io::Result<()> {
+/// Writes a small file anew; leaves one alone that is right already: ten thousand that are written anew would take the disk some seconds.
+pub(super) async fn put<D: Disk>(disk: &D, path: &Path, content: Bytes) -> io::Result<()> {
+    if disk.read_file(path).await.is_ok_and(|present| present == content) {
+        return Ok(());
+    }
     let file = disk.open(path, Access::Buffered, Create::Truncate)?;
     let wanted = content.len();
     let written = file.write_at(0, content).await?;

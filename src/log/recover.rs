@@ -141,18 +141,19 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
 
     /// The segments; what an earlier life has renamed for removal is unlinked.
     async fn list_files(&self) -> io::Result<Files> {
-        let entries = match self.disk.list(&self.given.folder) {
+        let found = match self.disk.names(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        for retired in entries.iter().filter(|entry| names::parse_deleted(&entry.name).is_some()) {
-            self.disk.remove_file(&self.given.folder.join(&retired.name)).await?;
+        for retired in found.iter().filter(|name| names::parse_deleted(name).is_some()) {
+            self.disk.remove_file(&self.given.folder.join(retired)).await?;
         }
-        let is_log = |entry: &crate::runtime::disk::Entry| match names::parse(&entry.name) {
-            Some((base, Kind::Log)) => Some((base, entry.bytes)),
-            _ => None,
-        };
-        Ok(entries.iter().filter_map(is_log).collect())
+        let logs = found.iter().filter_map(|name| names::parse(name)).filter(|(_, kind)| *kind == Kind::Log);
+        let mut bases: Vec<Offset> = logs.map(|(base, _)| base).collect();
+        bases.sort_unstable();
+        // Of all the files only these are asked for their size: there may be a hundred thousand.
+        let size = |base| Ok((base, self.disk.file_bytes(&names::path(&self.given.folder, base, Kind::Log))?));
+        bases.into_iter().map(size).collect()
     }
 
     /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the

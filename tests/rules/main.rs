@@ -30,6 +30,7 @@ mod log_reader;
 mod log_start;
 mod memory_disk;
 mod mini_host;
+mod open_files;
 mod partition_life;
 mod plain_disk;
 mod producers;
