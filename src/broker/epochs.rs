@@ -8,7 +8,6 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::kafka_view;
 use super::offsets::batch_at;
 use super::partition::Partition;
 use super::shard::Shard;
@@ -16,7 +15,7 @@ use crate::ids::Offset;
 use crate::log::checkpoint::PartitionEntry;
 use crate::log::kafka_files::{self, LeaderEpoch};
 use crate::log::leader_epochs::LeaderEpochs;
-use crate::runtime::disk::Disk;
+use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
 use crate::runtime::host::{self, Queue};
 
 impl<D: Disk> Partition<D> {
@@ -76,7 +75,10 @@ impl<D: Disk> Shard<D> {
 pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>) -> io::Result<()> {
     let path = partition.log.borrow().folder().join(kafka_files::LEADER_EPOCHS);
     let content = kafka_files::encode_leader_epochs(&partition.written_epochs());
-    kafka_view::put(disk, &path, content.into()).await
+    let file = disk.open(&path, Access::Buffered, Create::Truncate)?;
+    let wanted = content.len();
+    let written = file.write_at(0, content.into()).await?;
+    if written == wanted { Ok(()) } else { Err(short_write(&path, written, wanted)) }
 }
 
 /// The newest epoch that has records below `end`, as a checkpoint keeps it; 0 for none.

@@ -53,6 +53,10 @@ pub struct Recovered<D: Disk> {
     pub must_repeat: bool,
     /// The files were not as a checkpoint says: what was cut and written is not durable yet.
     pub has_changed: bool,
+    /// Producer snapshots that belong to no segment, as of which offsets; that of the last clean stop is not among them.
+    pub stray_snapshots: Vec<Offset>,
+    /// The newest of the others.
+    pub newest_snapshot: Option<Offset>,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -87,6 +91,7 @@ struct Recovery<'a, D: Disk, F> {
     has_lost: bool,
     must_repeat: bool,
     has_changed: bool,
+    snapshots: Vec<Offset>,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -115,6 +120,7 @@ pub async fn recover<D: Disk>(
         has_lost: false,
         must_repeat: false,
         has_changed: false,
+        snapshots: Vec::new(),
     };
     recovery.find_segments(reader).await?;
     recovery.replay(reader).await
@@ -139,18 +145,26 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.walk_files(&files, reader).await
     }
 
-    /// The segments; what an earlier life has renamed for removal is unlinked.
-    async fn list_files(&self) -> io::Result<Files> {
+    /// The segments; what an earlier life has renamed for removal, or has not finished, is unlinked.
+    async fn list_files(&mut self) -> io::Result<Files> {
         let found = match self.disk.names(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        for retired in found.iter().filter(|name| names::parse_deleted(name).is_some()) {
-            self.disk.remove_file(&self.given.folder.join(retired)).await?;
+        let is_left = |name: &str| names::parse_deleted(name).is_some() || names::is_unfinished_snapshot(name);
+        for left in found.iter().filter(|name| is_left(name)) {
+            self.disk.remove_file(&self.given.folder.join(left)).await?;
         }
-        let logs = found.iter().filter_map(|name| names::parse(name)).filter(|(_, kind)| *kind == Kind::Log);
-        let mut bases: Vec<Offset> = logs.map(|(base, _)| base).collect();
+        let mut bases = Vec::new();
+        for name in &found {
+            match names::parse(name) {
+                Some((base, Kind::Log)) => bases.push(base),
+                Some((as_of, Kind::Snapshot)) => self.snapshots.push(as_of),
+                _ => {}
+            }
+        }
         bases.sort_unstable();
+        self.snapshots.sort_unstable();
         // Of all the files only these are asked for their size: there may be a hundred thousand.
         let size = |base| Ok((base, self.disk.file_bytes(&names::path(&self.given.folder, base, Kind::Log))?));
         bases.into_iter().map(size).collect()
@@ -392,8 +406,19 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.end_behind_gap(&mut log);
         let end = log.end();
         log.make_visible(end);
-        let (notes, has_lost) = (self.notes, self.has_lost);
-        Ok(Recovered { log, notes, has_lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
+        let (stray_snapshots, kept): (Vec<_>, Vec<_>) = {
+            let is_stray = strays_of(&self.snapshots, &log);
+            self.snapshots.iter().copied().partition(is_stray)
+        };
+        Ok(Recovered {
+            log,
+            notes: self.notes,
+            has_lost: self.has_lost,
+            must_repeat: self.must_repeat,
+            has_changed: self.has_changed,
+            stray_snapshots,
+            newest_snapshot: kept.into_iter().max(),
+        })
     }
 
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.
@@ -516,4 +541,15 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             format!("{folder}: the commit log holds no batch for offset {}", one.offset),
         )
     }
+}
+
+/// All but those of a segment's base, and the newest one behind the last base: that of a clean stop.
+///
+/// Source: apache/kafka `ProducerStateManager.removeStraySnapshots`.
+fn strays_of<D: Disk>(snapshots: &[Offset], log: &PartitionLog<D>) -> impl Fn(&Offset) -> bool {
+    let is_base = |as_of: &Offset| log.segments().binary_search_by_key(as_of, |segment| segment.base()).is_ok();
+    let last_base = log.active().map(|active| active.base());
+    let of_stop = |as_of: &&Offset| last_base.is_none_or(|last| **as_of > last) && **as_of <= log.end();
+    let newest = snapshots.iter().filter(of_stop).max().copied();
+    move |as_of| !is_base(as_of) && Some(*as_of) != newest
 }

@@ -5,7 +5,7 @@
 //! ([`Segment::close_handles`]). Segments hold exactly their data: never preallocated, never zero-filled.
 //! The reading side is in `segment_read.rs`, indexes and seal are in `segment_derived.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -73,9 +73,11 @@ pub struct Segment<D: Disk> {
     folder: Rc<Path>,
     pub(super) base: Offset,
     pub(super) rules: IndexRules,
-    created_ms: i64,
+    pub(super) created_ms: i64,
     pub(super) state: RefCell<State>,
     handle: Rc<Slot<D::File>>,
+    /// How old it is, where that took a look at the disk.
+    pub(super) looked_up_ms: Cell<Option<i64>>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -111,7 +113,9 @@ impl<D: Disk> Segment<D> {
             crc: None,
             cursors: Vec::new(),
         };
-        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle: Rc::default() }
+        let handle = Rc::default();
+        let looked_up_ms = Cell::new(None);
+        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle, looked_up_ms }
     }
 
     /// Offset of the first record, as in the name.
@@ -168,6 +172,7 @@ impl<D: Disk> Segment<D> {
     /// # Panics
     /// When the batch does not begin where the segment ends.
     pub fn note_batch(&self, batch: &BatchFacts) {
+        self.looked_up_ms.set(None);
         let mut state = self.state.borrow_mut();
         assert!(batch.position == state.bytes, "batch at {} of a segment of {} bytes", batch.position, state.bytes);
         assert!(batch.base_offset >= state.end, "offset went back: {} < {}", batch.base_offset, state.end);

@@ -18,4 +18,5 @@ mod readers;
 mod restart;
 mod startup;
 mod topics;
+mod torture;
 mod window;

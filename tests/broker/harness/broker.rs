@@ -74,7 +74,8 @@ impl Start {
 
     /// The command line, with what it prints caught.
     pub fn command(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_corelane");
+        // Another build, where somebody names one.
+        let program = std::env::var_os("CORELANE").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into());
         let mut command = match self.descriptors {
             None => Command::new(program),
             Some(most) => {
