@@ -27,6 +27,7 @@ use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
+use crate::log::losses::{self, Losses};
 use crate::log::partition_log::LogRules;
 use crate::log::recover::{self, Given};
 use crate::log::scan::BatchFacts;
@@ -355,6 +356,8 @@ impl<D: Disk> Shard<D> {
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
+        let mut losses = losses::read(&self.disk, &folder).await?;
+        let mut has_lost_more = false;
         let (recovered, mut producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
@@ -364,6 +367,7 @@ impl<D: Disk> Shard<D> {
                 entry: merged.map(|merged| &merged.partition),
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
+                known_losses: &losses,
             };
             let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
@@ -372,6 +376,9 @@ impl<D: Disk> Shard<D> {
             .await?;
             for note in &recovered.notes {
                 tracing::warn!("{note}");
+            }
+            for (from, to) in &recovered.lost {
+                has_lost_more |= losses.add(*from, *to);
             }
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
@@ -390,10 +397,22 @@ impl<D: Disk> Shard<D> {
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();
         }
-        if recovered.has_lost {
-            partition.refuse_after_loss();
+        if has_lost_more {
+            // Before the checkpoint whose recovery point is behind them: the next start would not find it out.
+            losses::write(&self.disk, &folder, &losses).await?;
         }
+        self.refuse_after(&losses, &partition);
         Ok(partition)
+    }
+
+    fn refuse_after(&self, losses: &Losses, partition: &Partition<D>) {
+        let Some(lost) = losses.open() else { return };
+        let (name, data) = (&partition.name, self.layout.root().display());
+        tracing::error!(
+            "{name}: {lost} were acknowledged and are lost; what is left can be read, nothing new is taken until somebody \
+             has accepted that: stop the broker and run `corelane repair accept-loss {name} --data {data} --yes`"
+        );
+        partition.refuse_after_loss();
     }
 
     /// The next checkpoint moves the recovery point over what was walked: that, and the leader epochs that were met there,

@@ -5,7 +5,7 @@
 //! point is said, and its offsets are not used again. It only shortens segments above the recovery point and appends bytes
 //! that are still in live logs, so that a crash in the middle repeats it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,8 +13,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::checkpoint::PartitionEntry;
+use super::closed;
 use super::crc::crc32c;
 use super::log_reader::{Located, RecordReader};
+use super::losses::Losses;
 use super::names::{self, Kind};
 use super::partition_log::{LogRules, PartitionLog};
 use super::scan::{BatchFacts, Gaps, Stop};
@@ -39,6 +41,8 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
+    /// What an earlier start has found to be gone: it is not named again.
+    pub known_losses: &'a Losses,
 }
 
 /// A partition that is back.
@@ -47,8 +51,9 @@ pub struct Recovered<D: Disk> {
     pub log: PartitionLog<D>,
     /// Sentences about what was found, for the log.
     pub notes: Vec<String>,
-    /// Acknowledged records are missing: nothing may be written before somebody has accepted that.
-    pub has_lost: bool,
+    /// Acknowledged offsets that are missing and that nobody knew of, each range with the offset behind it: nothing may be
+    /// written before somebody has accepted that.
+    pub lost: Vec<(Offset, Offset)>,
     /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
     pub must_repeat: bool,
     /// The files were not as a checkpoint says: what was cut and written is not durable yet.
@@ -84,7 +89,9 @@ struct Recovery<'a, D: Disk, F> {
     committed: HashMap<Offset, i64>,
     on_batch: F,
     notes: Vec<String>,
-    has_lost: bool,
+    lost: Vec<(Offset, Offset)>,
+    /// Segments that have a seal.
+    sealed: BTreeSet<Offset>,
     must_repeat: bool,
     has_changed: bool,
 }
@@ -112,7 +119,8 @@ pub async fn recover<D: Disk>(
         committed,
         on_batch,
         notes: Vec::new(),
-        has_lost: false,
+        lost: Vec::new(),
+        sealed: BTreeSet::new(),
         must_repeat: false,
         has_changed: false,
     };
@@ -125,13 +133,14 @@ type Files = Vec<(Offset, u64)>;
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
     async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> io::Result<()> {
-        let mut files = self.list_files().await?;
+        let (mut files, orphans) = self.list_files().await?;
         self.find_point(&files);
         while self.first_is_deleted(&files) {
             let (base, _) = files.remove(0);
             self.remove_segment(base).await?;
         }
         self.look_for_missing(&files);
+        self.look_for_orphans(&files, &orphans).await?;
         if self.is_as_checkpointed(&files) {
             return self.adopt_as_checkpointed(&files).await;
         }
@@ -139,8 +148,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.walk_files(&files, reader).await
     }
 
-    /// The segments; what an earlier life has renamed for removal is unlinked.
-    async fn list_files(&self) -> io::Result<Files> {
+    /// The segments, and the bases of those that have lost their `.log`; what an earlier life has renamed for removal is
+    /// unlinked.
+    async fn list_files(&mut self) -> io::Result<(Files, BTreeSet<Offset>)> {
         let entries = match self.disk.list(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -152,7 +162,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             Some((base, Kind::Log)) => Some((base, entry.bytes)),
             _ => None,
         };
-        Ok(entries.iter().filter_map(is_log).collect())
+        self.sealed = closed::sealed(&entries);
+        Ok((entries.iter().filter_map(is_log).collect(), closed::without_log(&entries)))
     }
 
     /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the
@@ -193,12 +204,32 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         }
     }
 
+    /// Segments in the middle whose `.log` is gone; what lies behind the recovery point the walk finds out.
+    async fn look_for_orphans(&mut self, files: &[(Offset, u64)], orphans: &BTreeSet<Offset>) -> io::Result<()> {
+        if self.given.entry.is_none() {
+            return Ok(());
+        }
+        let behind = self.point.base;
+        for base in orphans.iter().copied().filter(|base| *base < behind) {
+            let bases = files.iter().map(|file| file.0).chain(orphans.iter().copied());
+            let end = bases.filter(|other| *other > base).min().map_or(behind, |next| next.min(behind));
+            let from = base.max(self.start);
+            if self.given.known_losses.covers(from, end) {
+                // Deleted long ago, or known since the start before: they would only confuse.
+                self.remove_segment(base).await?;
+            } else {
+                self.lose(from, end);
+            }
+        }
+        Ok(())
+    }
+
     /// Notes that the offsets from `from` to below `to` are nowhere.
     fn lose(&mut self, from: Offset, to: Offset) {
-        if from >= to {
+        if from >= to || self.given.known_losses.covers(from, to) {
             return;
         }
-        self.has_lost = true;
+        self.lost.push((from, to));
         self.notes.push(format!(
             "{}: offsets {from} to {} are neither in the segments nor in the commit log; they are not used again",
             self.given.folder.display(),
@@ -219,13 +250,44 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
 
     async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)]) -> io::Result<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
-            let end = files.get(at + 1).map_or(self.point.offset, |next| next.0);
-            self.segments.push(self.existing(*base, *bytes, end));
+            match files.get(at + 1) {
+                Some(next) => self.adopt_closed(*base, *bytes, next.0).await?,
+                None => self.segments.push(self.existing(*base, *bytes, self.point.offset)),
+            }
         }
         match self.segments.last() {
             Some(active) => active.load_indexes().await,
             None => Ok(()),
         }
+    }
+
+    /// A segment below the recovery point. Its seal says how long it must be; what a shorter file still holds is kept.
+    async fn adopt_closed(&mut self, base: Offset, bytes: u64, end: Offset) -> io::Result<()> {
+        let sealed = match self.sealed.contains(&base) {
+            true => closed::sealed_bytes(self.disk, &self.given.folder, base).await.unwrap_or(bytes),
+            false => bytes,
+        };
+        let segment = self.existing(base, bytes.min(sealed), end);
+        let path = segment.path(Kind::Log);
+        if bytes > sealed {
+            self.notes.push(format!("{}: {} bytes behind its end are not looked at", path.display(), bytes - sealed));
+        }
+        if bytes >= sealed {
+            self.segments.push(segment);
+            return Ok(());
+        }
+        self.remove_seal(base).await?;
+        let whole = segment.recover(0, base, Gaps::Allowed, |_, _| ()).await?;
+        self.notes.push(format!("{}: {} bytes are whole, {sealed} were flushed", path.display(), whole.position));
+        self.lose(whole.next_offset.max(self.start), end);
+        self.segments.push(self.existing(base, whole.position, end));
+        self.has_changed = true;
+        Ok(())
+    }
+
+    /// A seal must not outlive what it says: it goes before the bytes of its segment change.
+    async fn remove_seal(&self, base: Offset) -> io::Result<()> {
+        self.disk.remove_file(&names::path(&self.given.folder, base, Kind::Seal)).await
     }
 
     fn existing(&self, base: Offset, bytes: u64, end: Offset) -> Rc<Segment<D>> {
@@ -240,7 +302,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             if *base < self.point.base {
                 // A later file may have to go: the log goes on at the recovery point then.
                 let end = next.map_or(self.point.offset, |next| next.min(self.point.offset));
-                self.segments.push(self.existing(*base, *bytes, end));
+                self.adopt_closed(*base, *bytes, end).await?;
             } else if *base == self.point.base && *bytes < self.point.position {
                 self.keep_damaged(*base).await?;
             } else if *base == self.point.base {
@@ -313,6 +375,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 on_batch(batch, committed.get(&batch.base_offset).copied());
             })
             .await?;
+        if self.sealed.contains(&base) {
+            self.remove_seal(base).await?;
+        }
         self.end = end.next_offset;
         if let Some(stop) = end.stop.filter(|stop| *stop != Stop::Zeros) {
             let path = segment.path(Kind::Log);
@@ -325,6 +390,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
 
     /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log.
     async fn keep_damaged(&mut self, base: Offset) -> io::Result<()> {
+        self.remove_seal(base).await?;
         let segment = self.existing(base, 0, base);
         let point = self.point;
         let mut whole = (0, base);
@@ -391,8 +457,8 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.end_behind_gap(&mut log);
         let end = log.end();
         log.make_visible(end);
-        let (notes, has_lost) = (self.notes, self.has_lost);
-        Ok(Recovered { log, notes, has_lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
+        let (notes, lost) = (self.notes, self.lost);
+        Ok(Recovered { log, notes, lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
     }
 
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.
