@@ -4,15 +4,12 @@
 //! ready. Stop: no new connections → no new requests, what was taken is finished → everything flushed, one full
 //! checkpoint per shard → the store says clean → out. A crash at any moment is as good as the stop, only slower to recover.
 
-use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -144,19 +141,8 @@ fn start(config: Config, cpus: &[usize], listener: TcpListener, address: SocketA
 /// The first file that an executor opens must exist and not be empty, so the store is made before they start.
 fn make_store(layout: &Layout) -> Result<(), String> {
     let own = layout.own();
-    let opened = block_on(Store::open_or_create(&RealDisk, &own, recovery::BLOCK_LOG2));
+    let opened = executors::block_on(Store::open_or_create(&RealDisk, &own, recovery::BLOCK_LOG2));
     opened.map(drop).map_err(|error| format!("cannot open the store: {error}"))
-}
-
-/// Runs a future on a thread without an executor, where every call of the disk blocks.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-    }
 }
 
 /// What clients are told; a port 0 stands for the one that was bound.

@@ -47,6 +47,20 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, String> {
     Ok(DataDirLock { _file: file })
 }
 
+/// Keeps brokers out of `data_dir` without writing anything; `None` where no broker has ever locked it.
+///
+/// # Errors
+/// One sentence when another process holds it.
+pub fn watch_data_dir(data_dir: &Path) -> Result<Option<DataDirLock>, String> {
+    let file = match File::open(data_dir.join("corelane").join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("the lock of data folder {} cannot be read: {error}", data_dir.display())),
+    };
+    let held = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    held.map(|file| Some(DataDirLock { _file: file })).map_err(|(file, error)| not_lockable(data_dir, file, error))
+}
+
 fn note_owner(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     writeln!(file, "{}", std::process::id())
@@ -250,7 +264,10 @@ mod tests {
         let first = lock_data_dir(&folder).unwrap();
         let refused = lock_data_dir(&folder).err().unwrap();
         assert!(refused.contains(&format!("in use by process {}", std::process::id())), "{refused}");
+        let refused = watch_data_dir(&folder).err().unwrap();
+        assert!(refused.contains(&format!("in use by process {}", std::process::id())), "{refused}");
         drop(first);
+        assert!(watch_data_dir(&folder).unwrap().is_some());
         assert!(lock_data_dir(&folder).is_ok());
         fs::remove_dir_all(folder).unwrap();
     }
