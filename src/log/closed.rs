@@ -18,7 +18,8 @@ use crate::runtime::disk::{Disk, Entry};
 pub fn without_log(entries: &[Entry]) -> BTreeSet<Offset> {
     let named = || entries.iter().filter_map(|entry| names::parse(&entry.name));
     let logs: BTreeSet<Offset> = named().filter(|(_, kind)| *kind == Kind::Log).map(|(base, _)| base).collect();
-    let derived = named().filter(|(_, kind)| matches!(kind, Kind::Index | Kind::TimeIndex | Kind::TxnIndex | Kind::Seal));
+    let derived =
+        named().filter(|(_, kind)| matches!(kind, Kind::Index | Kind::TimeIndex | Kind::TxnIndex | Kind::Seal));
     derived.map(|(base, _)| base).filter(|base| !logs.contains(base)).collect()
 }
 

@@ -63,7 +63,9 @@ fn log_01_a_named_loss_refuses_writes_through_crashes_and_stops_until_somebody_a
 #[test]
 fn a_damaged_list_of_losses_refuses_writes_as_a_whole_one_does() {
     mini_host::run(1, async {
-        for damage in [|content: &mut Vec<u8>| content.clear(), |content| content[20] ^= 4, |content| content.fill(0)] {
+        type Damage = fn(&mut Vec<u8>);
+        let damages: [Damage; 3] = [Vec::clear, |content| content[20] ^= 4, |content| content.fill(0)];
+        for damage in damages {
             let (disk, key) = torn().await;
             drop(Node::start(&disk, SMALL).await);
             disk.change(&Path::new(FOLDER).join(losses::FILE_NAME), damage);

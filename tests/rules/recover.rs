@@ -321,7 +321,11 @@ fn what_is_nowhere_is_a_gap_that_is_told() {
 
     let disk = flip(2);
     let back = life.recover(&disk).unwrap();
-    assert!(!back.recovered.lost.is_empty() && back.notes[0].contains("offsets 14 to 15 are neither"), "{:?}", back.notes);
+    assert!(
+        !back.recovered.lost.is_empty() && back.notes[0].contains("offsets 14 to 15 are neither"),
+        "{:?}",
+        back.notes
+    );
     assert_eq!(back.recovered.log.end(), Offset(20));
     assert_eq!(read(&back, 14, 1), read(&back, 16, 1), "a reader goes on behind the gap");
     let again = life.recover(&disk).unwrap();
@@ -387,7 +391,8 @@ fn a_closed_segment_that_has_grown_is_read_as_far_as_it_was_sealed() {
 /// A seal does not outlive what it says: after the walk the segments behind the recovery point have none.
 #[test]
 fn seals_behind_the_recovery_point_go_with_the_walk() {
-    let sealed = |life: &Life, base| life.disk.paths().contains(&names::path(Path::new(FOLDER), Offset(base), Kind::Seal));
+    let sealed =
+        |life: &Life, base| life.disk.paths().contains(&names::path(Path::new(FOLDER), Offset(base), Kind::Seal));
     let mut life = ten(places(Some(10), 10, 8..10));
     assert!(sealed(&life, 0) && sealed(&life, 8));
     life.entry = ten(places(Some(5), 10, 8..10)).entry;
