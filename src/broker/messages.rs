@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::catalog::{Catalog, Command, ItemResult};
-use super::recovery::RecoveryPlan;
+use super::recovery::{Progress, RecoveryPlan};
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
 use crate::state::groups::messages as groups;
@@ -121,7 +121,7 @@ pub enum Answer {
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
-    Recovered(Result<(), String>),
+    Recovered(Result<Progress, String>),
     /// The shard is on disk: for each partition (name, recovery point, log start).
     Closed(Result<Vec<(TopicPartition, Offset, Offset)>, String>),
 }

@@ -3,7 +3,8 @@
 //! Guarantees: the log start and the end never go back; a batch that the commit log holds is there afterwards, at its
 //! offset; what lies in a segment beyond the commit log is kept as far as it is whole; what is missing below the recovery
 //! point is said, and its offsets are not used again. It only shortens segments above the recovery point and appends bytes
-//! that are still in live logs, so that a crash in the middle repeats it.
+//! that are still in live logs, so that a crash in the middle repeats it. What is lost is on disk, by name, before anything
+//! goes on behind it ([`losses`]). What lies below the recovery point: `recover/below.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -12,11 +13,13 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+mod below;
+
 use super::checkpoint::PartitionEntry;
 use super::closed;
 use super::crc::crc32c;
 use super::log_reader::{Located, RecordReader};
-use super::losses::Losses;
+use super::losses::{self, Losses};
 use super::names::{self, Kind};
 use super::partition_log::{LogRules, PartitionLog};
 use super::scan::{BatchFacts, Gaps, Stop};
@@ -41,9 +44,47 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
+    /// How much of the commit log that is.
+    pub searched: Searched,
     /// What an earlier start has found to be gone: it is not named again.
-    pub known_losses: &'a Losses,
+    pub losses: Losses,
 }
+
+/// How much of the commit log was read before a partition is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Searched {
+    /// Nothing: the last stop was in order, and every file should be as it was left.
+    Nothing,
+    /// What no checkpoint covers.
+    Needed,
+    /// All that is left of it: what is not in there either is lost.
+    All,
+}
+
+/// What bringing a partition back came to.
+pub enum Outcome<D: Disk> {
+    /// It is back.
+    Back(Recovered<D>),
+    /// Something is not as it was left, and more of the commit log may help: begin again with that. Nothing was given up.
+    WantsMore {
+        /// What was found so far.
+        notes: Vec<String>,
+    },
+}
+
+/// Why a step did not come to its end.
+enum Stopped {
+    WantsMore,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Step<T> = Result<T, Stopped>;
 
 /// A partition that is back.
 pub struct Recovered<D: Disk> {
@@ -51,9 +92,8 @@ pub struct Recovered<D: Disk> {
     pub log: PartitionLog<D>,
     /// Sentences about what was found, for the log.
     pub notes: Vec<String>,
-    /// Acknowledged offsets that are missing and that nobody knew of, each range with the offset behind it: nothing may be
-    /// written before somebody has accepted that.
-    pub lost: Vec<(Offset, Offset)>,
+    /// Acknowledged offsets that are missing, those that were given among them; on disk already.
+    pub losses: Losses,
     /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
     pub must_repeat: bool,
     /// The files were not as a checkpoint says: what was cut and written is not durable yet.
@@ -89,9 +129,10 @@ struct Recovery<'a, D: Disk, F> {
     committed: HashMap<Offset, i64>,
     on_batch: F,
     notes: Vec<String>,
-    lost: Vec<(Offset, Offset)>,
     /// Segments that have a seal.
     sealed: BTreeSet<Offset>,
+    /// Segments below the recovery point that are not there.
+    missing: BTreeSet<Offset>,
     must_repeat: bool,
     has_changed: bool,
 }
@@ -106,7 +147,7 @@ pub async fn recover<D: Disk>(
     reader: &mut RecordReader<D>,
     given: Given<'_>,
     on_batch: impl FnMut(&BatchFacts, Option<i64>),
-) -> io::Result<Recovered<D>> {
+) -> io::Result<Outcome<D>> {
     let committed = given.located.iter().map(|located| (located.offset, located.committed_ms)).collect();
     let mut recovery = Recovery {
         disk,
@@ -119,30 +160,45 @@ pub async fn recover<D: Disk>(
         committed,
         on_batch,
         notes: Vec::new(),
-        lost: Vec::new(),
         sealed: BTreeSet::new(),
+        missing: BTreeSet::new(),
         must_repeat: false,
         has_changed: false,
     };
-    recovery.find_segments(reader).await?;
-    recovery.replay(reader).await
+    let replayed = match recovery.find_segments(reader).await {
+        Ok(()) => recovery.replay(reader).await,
+        Err(stopped) => Err(stopped),
+    };
+    match replayed {
+        Ok(log) => Ok(Outcome::Back(Recovered {
+            log,
+            notes: recovery.notes,
+            losses: recovery.given.losses,
+            must_repeat: recovery.must_repeat,
+            has_changed: recovery.has_changed,
+        })),
+        Err(Stopped::WantsMore) => Ok(Outcome::WantsMore { notes: recovery.notes }),
+        Err(Stopped::Failed(error)) => Err(error),
+    }
 }
 
 type Files = Vec<(Offset, u64)>;
 
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
-    async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> Step<()> {
         let (mut files, orphans) = self.list_files().await?;
         self.find_point(&files);
+        self.add_missing(&mut files, orphans);
         while self.first_is_deleted(&files) {
             let (base, _) = files.remove(0);
             self.remove_segment(base).await?;
         }
-        self.look_for_missing(&files);
-        self.look_for_orphans(&files, &orphans).await?;
         if self.is_as_checkpointed(&files) {
-            return self.adopt_as_checkpointed(&files).await;
+            return self.adopt_as_checkpointed(&files, reader).await;
+        }
+        if self.given.searched == Searched::Nothing {
+            return Err(Stopped::WantsMore);
         }
         self.has_changed = true;
         self.walk_files(&files, reader).await
@@ -190,51 +246,22 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.given.entry.is_some() && *next <= self.start && *next <= self.point.offset
     }
 
-    /// Files that the checkpoint promises and that are not there.
-    fn look_for_missing(&mut self, files: &[(Offset, u64)]) {
-        if self.given.entry.is_none() || self.start >= self.point.offset {
-            return;
-        }
-        let first = files.first().map_or(self.point.offset, |file| file.0.min(self.point.offset));
-        self.lose(self.start, first);
-        self.start = self.start.max(first);
-        let has_active = files.iter().any(|file| file.0 == self.point.base);
-        if self.point.position > 0 && !has_active {
-            self.lose(self.start.max(self.point.base), self.point.offset);
-        }
-    }
-
-    /// Segments in the middle whose `.log` is gone; what lies behind the recovery point the walk finds out.
-    async fn look_for_orphans(&mut self, files: &[(Offset, u64)], orphans: &BTreeSet<Offset>) -> io::Result<()> {
-        if self.given.entry.is_none() {
+    /// Notes, durably, that the offsets from `from` to below `to` are nowhere.
+    async fn lose(&mut self, from: Offset, to: Offset) -> Step<()> {
+        if from >= to || self.given.losses.covers(from, to) {
             return Ok(());
         }
-        let behind = self.point.base;
-        for base in orphans.iter().copied().filter(|base| *base < behind) {
-            let bases = files.iter().map(|file| file.0).chain(orphans.iter().copied());
-            let end = bases.filter(|other| *other > base).min().map_or(behind, |next| next.min(behind));
-            let from = base.max(self.start);
-            if self.given.known_losses.covers(from, end) {
-                // Deleted long ago, or known since the start before: they would only confuse.
-                self.remove_segment(base).await?;
-            } else {
-                self.lose(from, end);
-            }
+        if self.given.searched != Searched::All {
+            return Err(Stopped::WantsMore);
         }
-        Ok(())
-    }
-
-    /// Notes that the offsets from `from` to below `to` are nowhere.
-    fn lose(&mut self, from: Offset, to: Offset) {
-        if from >= to || self.given.known_losses.covers(from, to) {
-            return;
-        }
-        self.lost.push((from, to));
+        self.given.losses.add(from, to);
+        losses::write(self.disk, &self.given.folder, &self.given.losses).await?;
         self.notes.push(format!(
             "{}: offsets {from} to {} are neither in the segments nor in the commit log; they are not used again",
             self.given.folder.display(),
             Offset(to.0 - 1)
         ));
+        Ok(())
     }
 
     /// True when the files are exactly what the checkpoint says and the commit log has nothing to add.
@@ -248,46 +275,17 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         adds_nothing && same_end
     }
 
-    async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)]) -> io::Result<()> {
+    async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> Step<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
             match files.get(at + 1) {
-                Some(next) => self.adopt_closed(*base, *bytes, next.0).await?,
+                Some(next) => self.adopt_closed(*base, *bytes, next.0, reader).await?,
                 None => self.segments.push(self.existing(*base, *bytes, self.point.offset)),
             }
         }
         match self.segments.last() {
-            Some(active) => active.load_indexes().await,
+            Some(active) => Ok(active.load_indexes().await?),
             None => Ok(()),
         }
-    }
-
-    /// A segment below the recovery point. Its seal says how long it must be; what a shorter file still holds is kept.
-    async fn adopt_closed(&mut self, base: Offset, bytes: u64, end: Offset) -> io::Result<()> {
-        let sealed = match self.sealed.contains(&base) {
-            true => closed::sealed_bytes(self.disk, &self.given.folder, base).await.unwrap_or(bytes),
-            false => bytes,
-        };
-        let segment = self.existing(base, bytes.min(sealed), end);
-        let path = segment.path(Kind::Log);
-        if bytes > sealed {
-            self.notes.push(format!("{}: {} bytes behind its end are not looked at", path.display(), bytes - sealed));
-        }
-        if bytes >= sealed {
-            self.segments.push(segment);
-            return Ok(());
-        }
-        self.remove_seal(base).await?;
-        let whole = segment.recover(0, base, Gaps::Allowed, |_, _| ()).await?;
-        self.notes.push(format!("{}: {} bytes are whole, {sealed} were flushed", path.display(), whole.position));
-        self.lose(whole.next_offset.max(self.start), end);
-        self.segments.push(self.existing(base, whole.position, end));
-        self.has_changed = true;
-        Ok(())
-    }
-
-    /// A seal must not outlive what it says: it goes before the bytes of its segment change.
-    async fn remove_seal(&self, base: Offset) -> io::Result<()> {
-        self.disk.remove_file(&names::path(&self.given.folder, base, Kind::Seal)).await
     }
 
     fn existing(&self, base: Offset, bytes: u64, end: Offset) -> Rc<Segment<D>> {
@@ -296,53 +294,57 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Rc::new(Segment::existing(self.disk.clone(), folder, base, self.given.rules.index, clock::now_ms(), known))
     }
 
-    async fn walk_files(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn walk_files(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> Step<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
             let next = files.get(at + 1).map(|next| next.0);
             if *base < self.point.base {
                 // A later file may have to go: the log goes on at the recovery point then.
                 let end = next.map_or(self.point.offset, |next| next.min(self.point.offset));
-                self.adopt_closed(*base, *bytes, end).await?;
+                self.adopt_closed(*base, *bytes, end, reader).await?;
             } else if *base == self.point.base && *bytes < self.point.position {
-                self.keep_damaged(*base).await?;
+                self.mend(*base, self.point.offset, reader).await?;
             } else if *base == self.point.base {
                 self.walk_file(*base, *bytes, self.point.position).await?;
             } else {
                 self.walk_later(*base, *bytes, reader).await?;
             }
         }
-        self.begin_behind_unwalked()
+        Ok(self.begin_behind_unwalked()?)
     }
 
-    /// Nothing is appended to a file that was not walked: the next start would not see that it is there already.
+    /// Nothing is appended to a file that was not walked, or that has a hole below the recovery point: the next start would
+    /// not see that it is there already.
     fn begin_behind_unwalked(&mut self) -> io::Result<()> {
-        let Some(last) = self.segments.last().filter(|last| last.base() < self.point.base) else { return Ok(()) };
-        let (disk, folder) = (self.disk.clone(), Rc::clone(&self.given.folder));
-        let begun = Segment::create(disk, folder, self.end.max(last.end()), self.given.rules.index, clock::now_ms())?;
-        self.segments.push(Rc::new(begun));
+        let point = self.point;
+        let is_unwalked = |last: &Segment<D>| {
+            last.base() < point.base || (last.base() == point.base && last.bytes() < point.position)
+        };
+        let Some(last) = self.segments.last().filter(|last| is_unwalked(last)) else { return Ok(()) };
+        let begun = self.make(self.end.max(last.end()))?;
+        self.segments.push(begun);
         Ok(())
     }
 
     /// A file that was begun behind the recovery point.
-    async fn walk_later(&mut self, base: Offset, bytes: u64, reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn walk_later(&mut self, base: Offset, bytes: u64, reader: &mut RecordReader<D>) -> Step<()> {
         if base > self.end && base <= self.start {
             self.pass_deleted(base, reader).await?;
         }
         if base == self.end {
-            return self.walk_file(base, bytes, 0).await;
+            return Ok(self.walk_file(base, bytes, 0).await?);
         }
         if base < self.end || base < self.point.offset {
-            return self.set_aside(base).await;
+            return Ok(self.set_aside(base).await?);
         }
         // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if a
         // checkpoint says from where on, and without one if the commit log begins before this file.
         let goes_on = self.given.located.first().is_some_and(|located| located.offset < base);
         if self.given.entry.is_some() || goes_on {
-            return self.remove_segment(base).await;
+            return Ok(self.remove_segment(base).await?);
         }
-        self.lose(self.end, base);
+        self.lose(self.end, base).await?;
         self.end = base;
-        self.walk_file(base, bytes, 0).await
+        Ok(self.walk_file(base, bytes, 0).await?)
     }
 
     /// The segments up to `to` are gone because the log start moved above them; their producers are remembered all the same.
@@ -388,31 +390,6 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(())
     }
 
-    /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log.
-    async fn keep_damaged(&mut self, base: Offset) -> io::Result<()> {
-        self.remove_seal(base).await?;
-        let segment = self.existing(base, 0, base);
-        let point = self.point;
-        let mut whole = (0, base);
-        let note = |batch: &BatchFacts, _: &[u8]| {
-            if batch.next_offset() <= point.offset {
-                whole = (batch.end_position(), batch.next_offset());
-            }
-        };
-        segment.recover(0, base, Gaps::Allowed, note).await?;
-        // What a start that did not come to its end has put behind the gap comes out of the commit log again.
-        segment.truncate(whole.0, whole.1).await?;
-        let path = segment.path(Kind::Log);
-        self.segments.push(segment);
-        self.notes.push(format!("{}: {} bytes are whole, {} were flushed", path.display(), whole.0, point.position));
-        if self.given.located.iter().any(|located| located.offset == whole.1) {
-            self.end = whole.1;
-        } else {
-            self.lose(whole.1.max(self.start), point.offset);
-        }
-        Ok(())
-    }
-
     async fn remove_segment(&mut self, base: Offset) -> io::Result<()> {
         // `.log` is the last: as long as it is there, the next start finds the others too.
         for kind in Kind::ALL.into_iter().rev() {
@@ -435,7 +412,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     }
 
     /// Appends what the commit log holds and the segments do not.
-    async fn replay(mut self, reader: &mut RecordReader<D>) -> io::Result<Recovered<D>> {
+    async fn replay(&mut self, reader: &mut RecordReader<D>) -> Step<PartitionLog<D>> {
         let located = self.given.located;
         let mut compared = Offset(-1);
         for one in located {
@@ -445,7 +422,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 self.compare(one, reader).await?;
             }
         }
-        self.start_behind_gap();
+        self.start_behind_gap().await?;
         let segments = std::mem::take(&mut self.segments);
         let folder = Rc::clone(&self.given.folder);
         let (start, end) = (self.start, self.end);
@@ -454,28 +431,29 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.append(&mut log, one, reader).await?;
         }
         log.write_some(usize::MAX)?;
-        self.end_behind_gap(&mut log);
+        self.end_behind_gap(&mut log).await?;
         let end = log.end();
         log.make_visible(end);
-        let (notes, lost) = (self.notes, self.lost);
-        Ok(Recovered { log, notes, lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
+        Ok(log)
     }
 
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.
-    fn start_behind_gap(&mut self) {
+    async fn start_behind_gap(&mut self) -> Step<()> {
         let next = self.given.located.iter().find(|one| one.offset >= self.end);
-        let Some(next) = next.filter(|_| self.segments.is_empty()) else { return };
+        let Some(next) = next.filter(|_| self.segments.is_empty()) else { return Ok(()) };
         let end = self.end.max(self.start);
         if next.offset > end {
-            self.lose(end, next.offset);
+            self.lose(end, next.offset).await?;
             (self.start, self.end) = (next.offset, next.offset);
         }
+        Ok(())
     }
 
     /// Neither the recovery point nor the log start may be above the end.
-    fn end_behind_gap(&mut self, log: &mut PartitionLog<D>) {
-        self.lose(log.end().max(self.start), self.point.offset);
+    async fn end_behind_gap(&mut self, log: &mut PartitionLog<D>) -> Step<()> {
+        self.lose(log.end().max(self.start), self.point.offset).await?;
         log.skip_to(self.point.offset.max(self.start));
+        Ok(())
     }
 
     /// A batch that both have must be the same in both; if not, the commit log's was acknowledged (storage rule S9).
@@ -529,12 +507,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(kept)
     }
 
-    async fn append(
-        &mut self,
-        log: &mut PartitionLog<D>,
-        one: &Located,
-        reader: &mut RecordReader<D>,
-    ) -> io::Result<()> {
+    async fn append(&mut self, log: &mut PartitionLog<D>, one: &Located, reader: &mut RecordReader<D>) -> Step<()> {
         if one.offset < log.end() {
             // Written twice: a start that did not come to its end had replayed it.
             return Ok(());
@@ -546,7 +519,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             log.skip_to(facts.next_offset());
             return Ok(());
         }
-        self.lose(log.end().max(self.start), facts.base_offset);
+        self.lose(log.end().max(self.start), facts.base_offset).await?;
         let incoming =
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;

@@ -141,6 +141,22 @@ fn a_tail_that_is_torn_after_a_kill_comes_back_from_the_commit_log() {
     }
 }
 
+/// After a clean stop nobody reads the commit log, unless something is missing.
+#[test]
+fn what_is_gone_after_a_clean_stop_comes_back_from_the_commit_log() {
+    for bytes in [1, 50_000, 160_000] {
+        let mut filled = Filled::new("torn-stop", Down::Stop);
+        cut(&filled.active_segment(), bytes);
+        filled.must_be_whole().stop_cleanly();
+    }
+    for which in 0..3 {
+        let mut filled = Filled::new("gone-stop", Down::Stop);
+        let segments = filled.folder.segments(TOPIC, 0);
+        fs::remove_file(&segments[which * (segments.len() - 1) / 2]).unwrap();
+        filled.must_be_whole().stop_cleanly();
+    }
+}
+
 #[test]
 fn a_segment_that_is_empty_or_gone_after_a_kill_comes_back_from_the_commit_log() {
     let mut filled = Filled::new("emptied", Down::Kill);

@@ -11,7 +11,7 @@ use corelane::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs}
 use corelane::log::losses::Losses;
 use corelane::log::names::{self, Kind};
 use corelane::log::partition_log::{LogRules, PartitionLog};
-use corelane::log::recover::{self, Given, Recovered};
+use corelane::log::recover::{self, Given, Outcome, Recovered, Searched};
 use corelane::log::scan::BatchFacts;
 use corelane::log::segment::{Incoming, RollRules, Sealing};
 use corelane::wire::builder::BatchBuilder;
@@ -140,10 +140,12 @@ impl Life {
                 entry: self.entry.as_ref(),
                 located: contents.batches.get(&LOG_ID).map_or(&[], Vec::as_slice),
                 log_start: contents.log_starts.get(&LOG_ID).copied(),
-                known_losses: &self.known_losses,
+                searched: Searched::All,
+                losses: self.known_losses.clone(),
             };
             let on_batch = |batch: &BatchFacts, committed: Option<i64>| heard.push((batch.base_offset.0, committed));
-            let recovered = run(recover::recover(disk, &mut reader, given, on_batch))?;
+            let outcome = run(recover::recover(disk, &mut reader, given, on_batch))?;
+            let Outcome::Back(recovered) = outcome else { panic!("all of the commit log was given") };
             notes.extend(recovered.notes.iter().cloned());
             if !recovered.must_repeat {
                 return Ok(Back { recovered, heard, notes });
@@ -167,6 +169,19 @@ pub struct Back {
     pub recovered: Recovered<MemoryDisk>,
     pub heard: Vec<(i64, Option<i64>)>,
     pub notes: Vec<String>,
+}
+
+impl Back {
+    /// The offsets that are lost, each range with the offset behind it.
+    pub fn lost(&self) -> Vec<(i64, i64)> {
+        self.recovered
+            .losses
+            .ranges()
+            .iter()
+            .filter(|loss| !loss.accepted)
+            .map(|loss| (loss.from.0, loss.to.0))
+            .collect()
+    }
 }
 
 pub async fn contents(disk: &MemoryDisk) -> std::io::Result<LogContents> {
