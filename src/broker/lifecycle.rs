@@ -4,11 +4,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::kafka_view;
-use super::messages::{Answer, Ask};
+use super::kafka_checkpoints;
+use super::messages::{Answer, Ask, LogMarks};
 use super::recovery::{self, Opened, Progress, Steps};
 use super::shard::Shard;
-use crate::ids::{Offset, TopicPartition};
 use crate::log::recover::Searched;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::disk::Disk;
@@ -43,9 +42,7 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     }
     let removed = recovery::remove_old_shards(disk, layout, shard.shards()).await;
     removed.unwrap_or_else(|error| tracing::warn!("the folder of a shard that is no more cannot be removed: {error}"));
-    tracing::info!(
-        "retention and compaction are not done yet: topics keep all their data, whatever their settings say"
-    );
+    tracing::info!("compaction is not done yet: topics keep every record of a key, whatever their settings say");
     Ok(store)
 }
 
@@ -73,16 +70,17 @@ pub async fn shut_down<D: Disk>(shard: &Rc<Shard<D>>, mut store: Store<D::File>)
         done.await;
     }
     let closing: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Close)).collect();
-    let mut closed: Vec<(TopicPartition, Offset, Offset)> = Vec::new();
+    let mut closed: Vec<LogMarks> = Vec::new();
     for answer in closing {
         if let Answer::Closed(partitions) = answer.await {
             closed.extend(partitions?);
         }
     }
-    closed.sort();
+    closed.sort_by(|one, other| one.name.cmp(&other.name));
     let (disk, layout) = (&shard.disk, &shard.layout);
     let in_a_sentence = |error: io::Error| format!("cannot write the last state of the data folder: {error}");
-    kafka_view::write_checkpoints(disk, layout, &closed).await.map_err(in_a_sentence)?;
+    kafka_checkpoints::write(disk, layout, &closed).await.map_err(in_a_sentence)?;
+    kafka_checkpoints::write_clean_shutdown(disk, layout).await.map_err(in_a_sentence)?;
     disk.sync_fs(layout.root()).await.map_err(in_a_sentence)?;
     let state = StoreState { clean: true, ..store.state() };
     store.write(state).await.map_err(in_a_sentence)

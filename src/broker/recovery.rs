@@ -28,13 +28,14 @@ use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
 use crate::log::losses::{self, Losses};
+use crate::log::names;
 use crate::log::partition_log::LogRules;
 use crate::log::recover::{self, Given, Outcome, Recovered, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::host::{self, Queue};
+use crate::runtime::host;
 use crate::state::producers::{Appended, BatchIdentity, Producers};
 
 /// log2 of the block size of the commit log.
@@ -70,6 +71,8 @@ pub struct RecoveryPlan {
     pub view: Arc<View>,
     /// How commit logs are made.
     pub commit: CommitSettings,
+    /// Folders of deleted partitions that are still there.
+    pub leftovers: Vec<PathBuf>,
 }
 
 /// A data folder that was opened; shard 0 has it until recovery has ended.
@@ -131,7 +134,8 @@ pub async fn open<D: Disk>(
     steps.done("store opened");
     let (catalog_host, catalog, removed) = open_catalog(disk, layout, config, found.store_id).await?;
     write_identity(disk, layout, &catalog, found.store_id).await.map_err(doing("cannot write meta.properties"))?;
-    retire_leftovers(disk, layout, &catalog, &removed).await.map_err(doing("cannot tidy up deleted topics"))?;
+    let leftovers = retire_leftovers(disk, layout, &catalog, &removed).await;
+    let leftovers = leftovers.map_err(doing("cannot tidy up deleted topics"))?;
     steps.done("catalog read");
     let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
     let contents = if found.clean {
@@ -157,6 +161,7 @@ pub async fn open<D: Disk>(
         contents,
         view: Arc::new(view),
         commit,
+        leftovers,
     };
     Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
 }
@@ -174,6 +179,7 @@ pub async fn widen<D: Disk>(disk: &D, layout: &Layout, plan: &RecoveryPlan) -> R
         searched: Searched::All,
         contents: read.map_err(doing("cannot read the commit log"))?,
         view: Arc::clone(&plan.view),
+        leftovers: plan.leftovers.clone(),
         ..*plan
     })
 }
@@ -239,36 +245,38 @@ async fn write_identity<D: Disk>(disk: &D, layout: &Layout, catalog: &Catalog, s
     disk.write_file_atomically(&path, kafka_files::encode_meta_properties(&meta, clock::now_ms()).into()).await
 }
 
-/// Finishes deletions that a crash has interrupted. Folders that the catalog never knew are left alone (storage rule S12).
+/// Finds what deletions have left, and renames what a crash has kept from it. Folders that the catalog never knew are left
+/// alone (storage rule S12).
 async fn retire_leftovers<D: Disk>(
     disk: &D,
     layout: &Layout,
     catalog: &Catalog,
     removed: &[Arc<Topic>],
-) -> io::Result<()> {
+) -> io::Result<Vec<PathBuf>> {
+    let mut is_renamed = false;
     for topic in removed {
         for partition in 0..topic.partition_count() {
             let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
             let folder = layout.partition(&name);
             if catalog_host::folder_topic(disk, &folder).await == Some(topic.id) {
-                catalog_host::retire_folder(disk, layout, &folder, topic.id).await?;
+                catalog_host::retire_folder(disk, layout, &folder, topic.id)?;
+                is_renamed = true;
             }
         }
     }
+    if is_renamed {
+        disk.sync_dir(&layout.kafka()).await?;
+    }
+    let mut leftovers = Vec::new();
     for entry in disk.list(&layout.kafka())?.into_iter().filter(|entry| entry.is_dir) {
         let path = layout.kafka().join(&entry.name);
         if entry.name.ends_with(DELETED_FOLDER) {
-            let disk = disk.clone();
-            host::spawn(Queue::Background, async move {
-                if let Err(error) = disk.remove_dir_all(&path).await {
-                    tracing::warn!("{}: cannot be removed: {error}", path.display());
-                }
-            });
+            leftovers.push(path);
         } else if !is_known(catalog, &entry.name) {
             tracing::warn!("{}: belongs to no topic that the catalog knows; it is left alone", path.display());
         }
     }
-    Ok(())
+    Ok(leftovers)
 }
 
 fn is_known(catalog: &Catalog, folder: &str) -> bool {
@@ -418,7 +426,11 @@ impl<D: Disk> Shard<D> {
         if merged.is_none() {
             kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
         }
+        for as_of in &recovered.stray_snapshots {
+            self.disk.remove_file(&names::path(&folder, *as_of, names::Kind::Snapshot)).await?;
+        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.snapshots.found(recovered.newest_snapshot);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         if recovered.has_changed {
             self.save_what_was_walked(&partition).await;
@@ -484,6 +496,7 @@ impl<D: Disk> Shard<D> {
         let _first = self.commit_log.set(log);
         let _first = self.checkpointer.set(Checkpointer::new(folder, names, next_seq));
         self.old_files.borrow_mut().extend(old.into_iter().map(|log| log.path));
+        self.take_leftovers(&plan.leftovers);
         self.checkpoint_all().await.map_err(doing("cannot write the first checkpoint"))
     }
 

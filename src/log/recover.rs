@@ -98,6 +98,10 @@ pub struct Recovered<D: Disk> {
     pub must_repeat: bool,
     /// The files were not as a checkpoint says: what was cut and written is not durable yet.
     pub has_changed: bool,
+    /// Producer snapshots that belong to no segment, as of which offsets; that of the last clean stop is not among them.
+    pub stray_snapshots: Vec<Offset>,
+    /// The newest of the others.
+    pub newest_snapshot: Option<Offset>,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -135,6 +139,7 @@ struct Recovery<'a, D: Disk, F> {
     missing: BTreeSet<Offset>,
     must_repeat: bool,
     has_changed: bool,
+    snapshots: Vec<Offset>,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -164,19 +169,14 @@ pub async fn recover<D: Disk>(
         missing: BTreeSet::new(),
         must_repeat: false,
         has_changed: false,
+        snapshots: Vec::new(),
     };
     let replayed = match recovery.find_segments(reader).await {
         Ok(()) => recovery.replay(reader).await,
         Err(stopped) => Err(stopped),
     };
     match replayed {
-        Ok(log) => Ok(Outcome::Back(Recovered {
-            log,
-            notes: recovery.notes,
-            losses: recovery.given.losses,
-            must_repeat: recovery.must_repeat,
-            has_changed: recovery.has_changed,
-        })),
+        Ok(log) => Ok(Outcome::Back(recovery.done(log))),
         Err(Stopped::WantsMore) => Ok(Outcome::WantsMore { notes: recovery.notes }),
         Err(Stopped::Failed(error)) => Err(error),
     }
@@ -204,22 +204,27 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.walk_files(&files, reader).await
     }
 
-    /// The segments, and the bases of those that have lost their `.log`; what an earlier life has renamed for removal is
-    /// unlinked.
+    /// The segments, and the bases of those that have lost their `.log`; what an earlier life has renamed for removal, or
+    /// has not finished, is unlinked.
     async fn list_files(&mut self) -> io::Result<(Files, BTreeSet<Offset>)> {
         let entries = match self.disk.list(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        for retired in entries.iter().filter(|entry| names::parse_deleted(&entry.name).is_some()) {
-            self.disk.remove_file(&self.given.folder.join(&retired.name)).await?;
+        let is_left = |name: &str| names::parse_deleted(name).is_some() || names::is_unfinished_snapshot(name);
+        for left in entries.iter().filter(|entry| is_left(&entry.name)) {
+            self.disk.remove_file(&self.given.folder.join(&left.name)).await?;
         }
-        let is_log = |entry: &crate::runtime::disk::Entry| match names::parse(&entry.name) {
-            Some((base, Kind::Log)) => Some((base, entry.bytes)),
-            _ => None,
-        };
+        let mut files = Vec::new();
+        for entry in &entries {
+            match names::parse(&entry.name) {
+                Some((base, Kind::Log)) => files.push((base, entry.bytes)),
+                Some((as_of, Kind::Snapshot)) => self.snapshots.push(as_of),
+                _ => {}
+            }
+        }
         self.sealed = closed::sealed(&entries);
-        Ok((entries.iter().filter_map(is_log).collect(), closed::without_log(&entries)))
+        Ok((files, closed::without_log(&entries)))
     }
 
     /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the
@@ -437,6 +442,22 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(log)
     }
 
+    fn done(self, log: PartitionLog<D>) -> Recovered<D> {
+        let (stray_snapshots, kept): (Vec<_>, Vec<_>) = {
+            let is_stray = strays_of(&self.snapshots, &log);
+            self.snapshots.iter().copied().partition(is_stray)
+        };
+        Recovered {
+            log,
+            notes: self.notes,
+            losses: self.given.losses,
+            must_repeat: self.must_repeat,
+            has_changed: self.has_changed,
+            stray_snapshots,
+            newest_snapshot: kept.into_iter().max(),
+        }
+    }
+
     /// Where the commit log begins behind the end and no segment is left, the log begins there too.
     async fn start_behind_gap(&mut self) -> Step<()> {
         let next = self.given.located.iter().find(|one| one.offset >= self.end);
@@ -554,4 +575,15 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             format!("{folder}: the commit log holds no batch for offset {}", one.offset),
         )
     }
+}
+
+/// All but those of a segment's base, and the newest one behind the last base: that of a clean stop.
+///
+/// Source: apache/kafka `ProducerStateManager.removeStraySnapshots`.
+fn strays_of<D: Disk>(snapshots: &[Offset], log: &PartitionLog<D>) -> impl Fn(&Offset) -> bool {
+    let is_base = |as_of: &Offset| log.segments().binary_search_by_key(as_of, |segment| segment.base()).is_ok();
+    let last_base = log.active().map(|active| active.base());
+    let of_stop = |as_of: &&Offset| last_base.is_none_or(|last| **as_of > last) && **as_of <= log.end();
+    let newest = snapshots.iter().filter(of_stop).max().copied();
+    move |as_of| !is_base(as_of) && Some(*as_of) != newest
 }

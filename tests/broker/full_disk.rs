@@ -42,7 +42,9 @@ impl SmallDisk {
         let path = folder.path().join("disk");
         fs::create_dir_all(&path).unwrap();
         let is_mounted = match system {
-            System::Memory => succeeds(Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&path)),
+            System::Memory => {
+                succeeds(Command::new("mount").args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(&path))
+            }
             System::Ext4 => {
                 let image = folder.path().join("image");
                 File::create(&image).unwrap().set_len(112 << 20).unwrap();
@@ -171,7 +173,11 @@ fn starts_on_a_full_disk(folder: &Folder, disk: &SmallDisk, is_killed: bool) {
         assert_eq!(client.produce(TOPIC, (at % 2) as i32, &batch).error, 0);
         sent[at % 2].push(batch);
     }
-    if is_killed { broker.kill9() } else { broker.stop_cleanly() }
+    if is_killed {
+        broker.kill9()
+    } else {
+        broker.stop_cleanly()
+    }
     let ballast = disk.path().join("ballast");
     fill_up(&ballast);
     // Again and again, as whoever looks after it would do.

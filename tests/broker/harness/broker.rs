@@ -60,7 +60,9 @@ impl Start {
 
     /// The command line, with what it prints caught.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        // Another build, where somebody names one.
+        let program = std::env::var_os("CORELANE").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into());
+        let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(&self.data);
         command.args(["--cores", &self.cores.to_string(), "--listen", &format!("127.0.0.1:{}", self.port)]);
         for setting in &self.settings {
