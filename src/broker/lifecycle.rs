@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::kafka_checkpoints;
 use super::messages::{Answer, Ask, LogMarks};
-use super::recovery::{self, Opened, Steps};
+use super::recovery::{self, Opened, Progress, Steps};
 use super::shard::Shard;
+use crate::log::recover::Searched;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::disk::Disk;
 
@@ -19,11 +20,15 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     let (disk, layout) = (&shard.disk, &shard.layout);
     let mut steps = Steps::begin();
     let opened = recovery::open(disk, layout, shard.config(), shard.shards(), &mut steps).await?;
-    let Opened { mut store, catalog_host, plan } = opened;
+    let Opened { mut store, catalog_host, mut plan } = opened;
     shard.host_catalog(catalog_host);
-    all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    if all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await? == Progress::WantsMore {
+        tracing::warn!("some files are not as they were left: all that the commit logs still hold is looked through");
+        plan = Arc::new(recovery::widen(disk, layout, &plan).await?);
+        all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    }
     steps.done("partitions brought back");
-    if !plan.is_clean {
+    if plan.searched != Searched::Nothing {
         let synced = disk.sync_fs(layout.root()).await;
         synced.map_err(|error| format!("cannot flush what was recovered: {error}"))?;
     }
@@ -41,12 +46,15 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     Ok(store)
 }
 
-async fn all_recovered<D: Disk>(shard: &Rc<Shard<D>>, ask: impl Fn() -> Ask) -> Result<(), String> {
+async fn all_recovered<D: Disk>(shard: &Rc<Shard<D>>, ask: impl Fn() -> Ask) -> Result<Progress, String> {
     let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, ask())).collect();
-    let mut result = Ok(());
+    let mut result = Ok(Progress::Done);
     for answer in asked {
-        if let Answer::Recovered(Err(sentence)) = answer.await {
-            result = Err(sentence);
+        match answer.await {
+            Answer::Recovered(Ok(Progress::Done)) => {}
+            Answer::Recovered(Ok(Progress::WantsMore)) => result = result.and(Ok(Progress::WantsMore)),
+            Answer::Recovered(Err(sentence)) => result = Err(sentence),
+            _ => unreachable!("a start is answered by what came of it"),
         }
     }
     result

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::catalog::{Catalog, Command, ItemResult};
-use super::recovery::RecoveryPlan;
+use super::recovery::{Progress, RecoveryPlan};
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
 use crate::state::groups::messages as groups;
@@ -138,7 +138,7 @@ pub enum Answer {
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
-    Recovered(Result<(), String>),
+    Recovered(Result<Progress, String>),
     /// The shard is on disk; of each partition.
     Closed(Result<Vec<LogMarks>, String>),
 }

@@ -239,10 +239,10 @@ impl<D: Disk> Partition<D> {
         self.high_watermark.wake_all();
     }
 
-    /// Recovery could not bring everything back: nothing new is taken; what is there is whole, and can be read.
+    /// Recovery could not bring everything back, and nobody has accepted that yet: nothing new is taken; what is there is
+    /// whole, and can be read.
     pub fn refuse_after_loss(&self) {
         self.has_lost.set(true);
-        tracing::error!("{}: acknowledged records are missing, see above; it takes no new records", self.name);
     }
 
     /// True if anything was staged since the last time this was asked.

@@ -27,9 +27,10 @@ use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
+use crate::log::losses::{self, Losses};
 use crate::log::names;
 use crate::log::partition_log::LogRules;
-use crate::log::recover::{self, Given};
+use crate::log::recover::{self, Given, Outcome, Recovered, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
@@ -44,6 +45,15 @@ pub const BLOCK_LOG2: u16 = 12;
 /// Files of an earlier life of the log that are kept for reuse.
 const OLD_FILES_KEPT: usize = 2;
 
+/// How far a shard has come with bringing its partitions back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All are back.
+    Done,
+    /// A partition lacks something that more of the commit log may hold: all begin again, with [`widen`].
+    WantsMore,
+}
+
 /// What recovery knows before the partitions are looked at; the same for every shard.
 #[derive(Debug)]
 pub struct RecoveryPlan {
@@ -53,12 +63,14 @@ pub struct RecoveryPlan {
     pub generation: u64,
     /// Of the data folder.
     pub store_id: [u8; 16],
-    /// The last stop was in order.
-    pub is_clean: bool,
+    /// The generation whose commit logs hold something.
+    pub live_generation: u64,
+    /// How much of the commit logs `contents` is.
+    pub searched: Searched,
     /// What the commit logs hold.
     pub contents: LogContents,
     /// What the checkpoints say.
-    pub view: View,
+    pub view: Arc<View>,
     /// How commit logs are made.
     pub commit: CommitSettings,
     /// Folders of deleted partitions that are still there.
@@ -146,13 +158,32 @@ pub async fn open<D: Disk>(
         catalog: Arc::new(catalog),
         generation: begun.generation,
         store_id: found.store_id,
-        is_clean: found.clean,
+        live_generation: found.live_generation,
+        searched: if found.clean { Searched::Nothing } else { Searched::Needed },
         contents,
-        view,
+        view: Arc::new(view),
         commit,
         leftovers,
     };
     Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
+}
+
+/// The same with everything that is left of the commit logs, also what checkpoints have covered long ago.
+///
+/// # Errors
+/// A sentence. Nothing of the old logs was changed.
+pub async fn widen<D: Disk>(disk: &D, layout: &Layout, plan: &RecoveryPlan) -> Result<RecoveryPlan, String> {
+    let folders = shard_folders(disk, &layout.own()).map_err(doing("cannot list the shards' folders"))?;
+    let folders: Vec<_> = folders.into_iter().map(|path| LogFolder { path, oldest_needed: None }).collect();
+    let read = read_logs(disk, &folders, plan.live_generation, plan.store_id).await;
+    Ok(RecoveryPlan {
+        catalog: Arc::clone(&plan.catalog),
+        searched: Searched::All,
+        contents: read.map_err(doing("cannot read the commit log"))?,
+        view: Arc::clone(&plan.view),
+        leftovers: plan.leftovers.clone(),
+        ..*plan
+    })
 }
 
 /// The catalog as its log says, with this broker's identity in it, and the topics that the log says were deleted.
@@ -324,7 +355,8 @@ fn commit_settings<D: Disk>(
 
 impl<D: Disk> Shard<D> {
     /// Brings the partitions of this shard back.
-    pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
+    pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<Progress, String> {
+        self.partitions.borrow_mut().clear();
         self.begin_generation(plan.generation);
         // Until this shard serves, nobody waits for its core.
         self.disk.set_unshared(true);
@@ -340,10 +372,11 @@ impl<D: Disk> Shard<D> {
             let known = producers.remove(&log_id);
             let back = self.recover_partition(plan, &topic, key, log_id, known, &mut reader).await;
             let back = back.map_err(|error| format!("{}-{}: {error}", topic.name, key.partition))?;
+            let Some(back) = back else { return Ok(Progress::WantsMore) };
             self.partitions.borrow_mut().insert(key, Rc::new(back));
         }
         self.count_recovered_producers();
-        Ok(())
+        Ok(Progress::Done)
     }
 
     fn own_partitions(&self, catalog: &Catalog) -> Vec<(Arc<Topic>, PartitionKey, LogId)> {
@@ -354,6 +387,7 @@ impl<D: Disk> Shard<D> {
         all.filter(|(_, key, _)| self.owns(*key)).collect()
     }
 
+    /// `None` where more of the commit log is wanted.
     async fn recover_partition(
         &self,
         plan: &RecoveryPlan,
@@ -362,13 +396,14 @@ impl<D: Disk> Shard<D> {
         log_id: LogId,
         mut known: Option<Producers>,
         reader: &mut RecordReader<D>,
-    ) -> io::Result<Partition<D>> {
+    ) -> io::Result<Option<Partition<D>>> {
         let name = TopicPartition { topic: Arc::clone(&topic.name), partition: key.partition };
         let folder = self.layout.partition(&name);
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
+        let mut losses = losses::read(&self.disk, &folder).await?;
         let (recovered, mut producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
@@ -378,15 +413,18 @@ impl<D: Disk> Shard<D> {
                 entry: merged.map(|merged| &merged.partition),
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
+                searched: plan.searched,
+                losses,
             };
-            let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
+            let outcome = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
                 listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
-            for note in &recovered.notes {
-                tracing::warn!("{note}");
-            }
+            let (Outcome::Back(Recovered { notes, .. }) | Outcome::WantsMore { notes }) = &outcome;
+            notes.iter().for_each(|note| tracing::warn!("{note}"));
+            let Outcome::Back(recovered) = outcome else { return Ok(None) };
+            losses = recovered.losses.clone();
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
             }
@@ -402,26 +440,33 @@ impl<D: Disk> Shard<D> {
         partition.snapshots.found(recovered.newest_snapshot);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         if recovered.has_changed {
-            self.save_what_was_walked(&partition, plan.is_clean).await?;
+            self.save_what_was_walked(&partition).await;
         }
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();
         }
-        if recovered.has_lost {
-            partition.refuse_after_loss();
-        }
-        Ok(partition)
+        self.refuse_after(&losses, &partition);
+        Ok(Some(partition))
+    }
+
+    fn refuse_after(&self, losses: &Losses, partition: &Partition<D>) {
+        let Some(lost) = losses.open() else { return };
+        let (name, data) = (&partition.name, self.layout.root().display());
+        tracing::error!(
+            "{name}: {lost} were acknowledged and are lost; what is left can be read, nothing new is taken until somebody \
+             has accepted that: stop the broker and run `corelane repair accept-loss {name} --data {data} --yes`"
+        );
+        partition.refuse_after_loss();
     }
 
     /// The next checkpoint moves the recovery point over what was walked: that, and the leader epochs that were met there,
-    /// must be on disk before. After a crash the whole file system is flushed when all partitions are back.
-    async fn save_what_was_walked(&self, partition: &Partition<D>, is_clean: bool) -> io::Result<()> {
+    /// must be on disk before. The whole file system is flushed when all partitions are back.
+    async fn save_what_was_walked(&self, partition: &Partition<D>) {
         if let Err(error) = epochs::write(&self.disk, partition).await {
             // Cut short, the file is no list any more, and the segments are asked.
             tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
         }
-        if is_clean { self.disk.sync_fs(self.layout.root()).await } else { Ok(()) }
     }
 
     /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.

@@ -24,6 +24,7 @@ use super::partition::Partition;
 use super::placement;
 use super::producer_ids::{self, ProducerIds};
 use super::producer_limits::ProducerLimits;
+use super::recovery::Progress;
 use super::removal::Removal;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
@@ -506,7 +507,9 @@ impl<D: Disk> Shard<D> {
                 Answer::Done
             }),
             Ask::Recover(plan) => to_its_end(async move { Answer::Recovered(shard.recover(&plan).await) }),
-            Ask::Settle(plan) => to_its_end(async move { Answer::Recovered(shard.settle(&plan).await) }),
+            Ask::Settle(plan) => {
+                to_its_end(async move { Answer::Recovered(shard.settle(&plan).await.map(|()| Progress::Done)) })
+            }
             Ask::Serve => to_its_end(async move {
                 shard.start_tasks();
                 shard.adopt_old_files().await;

@@ -29,6 +29,7 @@ mod kafka_files;
 mod kafka_folder;
 mod log_reader;
 mod log_start;
+mod losses;
 mod memory_disk;
 mod mini_host;
 mod open_files;
