@@ -288,13 +288,15 @@ impl<D: Disk> Shard<D> {
         }
         let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
         for segment in closed {
-            segment.seal(self.sealing(partition, false)).await?;
+            let sealed = segment.seal(self.sealing(partition, false)).await;
             sync(partition, segment).await?;
-            segment.sync_seal().await?;
+            if may_lack(partition, sealed) {
+                may_lack(partition, segment.sync_seal().await);
+            }
             // Whoever reads it opens it again.
             segment.close_handles();
         }
-        active.flush_indexes().await?;
+        may_lack(partition, active.flush_indexes().await);
         sync(partition, active).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
@@ -399,6 +401,15 @@ impl Pace {
         let is_behind = used.saturating_mul(self.total) > self.room.saturating_mul(self.done);
         (!self.pause.is_zero() && !is_behind).then_some(self.pause)
     }
+}
+
+/// Derived files cost time where they are missing or wrong (storage rule S15): no checkpoint fails because of them. True
+/// when they were written.
+fn may_lack<D: Disk>(partition: &Partition<D>, written: io::Result<()>) -> bool {
+    if let Err(error) = &written {
+        tracing::warn!("{}: an index or a seal cannot be written, it is done without: {error}", partition.name);
+    }
+    written.is_ok()
 }
 
 /// After a failed flush nobody knows what is on disk, and a later one proves nothing (architecture decision D10).

@@ -26,6 +26,7 @@ use crate::log::commit_pace::CommitMode;
 use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
+use crate::log::log_generations;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
 use crate::log::losses::{self, Losses};
 use crate::log::names;
@@ -139,13 +140,12 @@ pub async fn open<D: Disk>(
     let leftovers = retire_leftovers(disk, layout, &catalog, &removed).await;
     let leftovers = leftovers.map_err(doing("cannot tidy up deleted topics"))?;
     steps.done("catalog read");
-    let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
-    let contents = if found.clean {
+    let (live, is_clean) = live_generation(disk, &own, &found).await.map_err(doing("cannot read the commit log"))?;
+    let (view, folders) = read_checkpoints(disk, &own, live).await?;
+    let contents = if is_clean {
         LogContents::default()
     } else {
-        read_logs(disk, &folders, found.live_generation, found.store_id)
-            .await
-            .map_err(doing("cannot read the commit log"))?
+        read_logs(disk, &folders, live, found.store_id).await.map_err(doing("cannot read the commit log"))?
     };
     steps.done("checkpoints and commit log read");
     for damage in &contents.damages {
@@ -158,14 +158,26 @@ pub async fn open<D: Disk>(
         catalog: Arc::new(catalog),
         generation: begun.generation,
         store_id: found.store_id,
-        live_generation: found.live_generation,
-        searched: if found.clean { Searched::Nothing } else { Searched::Needed },
+        live_generation: live,
+        searched: if is_clean { Searched::Nothing } else { Searched::Needed },
         contents,
         view: Arc::new(view),
         commit,
         leftovers,
     };
     Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
+}
+
+/// The generation whose logs are read, and whether the last stop was in order: as the store says, unless the logs prove that
+/// its newest word is lost.
+async fn live_generation<D: Disk>(disk: &D, own: &Path, found: &StoreState) -> io::Result<(u64, bool)> {
+    let folders = shard_folders(disk, own)?;
+    let newest = log_generations::newest_begun(disk, &folders, found.store_id, found.live_generation).await?;
+    if newest == found.live_generation {
+        return Ok((newest, found.clean));
+    }
+    tracing::warn!("the newest state in the store is damaged; the commit logs of generation {newest} are read");
+    Ok((newest, false))
 }
 
 /// The same with everything that is left of the commit logs, also what checkpoints have covered long ago.
@@ -475,7 +487,11 @@ impl<D: Disk> Shard<D> {
             Some(id) if id == topic => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} holds another topic (id {other} instead of {topic}); move it away", folder.display()),
+                format!(
+                    "{}: says that the folder is of topic {other}, and the catalog says {topic}: move the folder away, or \
+                     remove this file if it is damaged and the folder is the right one",
+                    folder.join(kafka_files::PARTITION_METADATA).display()
+                ),
             )),
             None => catalog_host::make_folder(&self.disk, &self.layout, name, topic).await,
         }

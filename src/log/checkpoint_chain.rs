@@ -145,7 +145,11 @@ impl Folder {
 pub async fn read_folder<D: Disk>(disk: &D, folder: &Path) -> io::Result<Folder> {
     let mut found = Folder { names: list(disk, folder)?, ..Folder::default() };
     for named in &found.names {
-        let content = disk.read_file(&named.path).await?;
+        // What one file does not give, older ones and the logs do.
+        let Ok(content) = disk.read_file(&named.path).await else {
+            found.damaged.push((named.path.clone(), Damage::Unreadable));
+            continue;
+        };
         match Checkpoint::decode(&content) {
             Ok(checkpoint) if (checkpoint.header.seq, checkpoint.header.kind) == (named.seq, named.kind) => {
                 found.checkpoints.push(Arc::new(checkpoint));

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod leader_epochs;
 pub mod log_file;
 pub mod log_files;
+pub mod log_generations;
 mod log_maker;
 mod log_pool;
 pub mod log_reader;
