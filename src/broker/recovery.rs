@@ -31,7 +31,7 @@ use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
 use crate::log::losses::{self, Losses};
 use crate::log::names;
 use crate::log::partition_log::LogRules;
-use crate::log::recover::{self, Given, Outcome, Recovered, Searched};
+use crate::log::recover::{self, Given, Outcome, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
@@ -433,9 +433,15 @@ impl<D: Disk> Shard<D> {
                 listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
-            let (Outcome::Back(Recovered { notes, .. }) | Outcome::WantsMore { notes }) = &outcome;
+            let (recovered, notes) = match outcome {
+                Outcome::Back(mut recovered) => {
+                    let notes = std::mem::take(&mut recovered.notes);
+                    (Some(recovered), notes)
+                }
+                Outcome::WantsMore { notes } => (None, notes),
+            };
             notes.iter().for_each(|note| tracing::warn!("{note}"));
-            let Outcome::Back(recovered) = outcome else { return Ok(None) };
+            let Some(recovered) = recovered else { return Ok(None) };
             losses = recovered.losses.clone();
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
