@@ -280,9 +280,14 @@ impl<D: Disk> Shard<D> {
         unsealed: &[Rc<Segment<D>>],
         folders: &mut MadeFolders<D>,
     ) -> io::Result<()> {
+        if partition.is_stuck() {
+            // Once more: while the shard stops nobody else tries, and nobody waits for room.
+            partition.write_little(&self.waiters);
+        }
         partition.write_rest(&self.waiters).await;
         self.note_stuck(partition);
-        let gives_up = || partition.is_failed() || partition.is_closed();
+        let gives_up =
+            || partition.is_failed() || partition.is_closed() || (self.is_closing.get() && partition.is_stuck());
         if !partition.written.reached(super::partition::unsigned(end), gives_up).await {
             return Err(io::Error::other(format!("{}: a write failed", partition.name)));
         }
