@@ -103,7 +103,8 @@ impl<D: Disk> Shard<D> {
         self.write_checkpoint(checkpointer, kind, writer, partitions, oldest_needed_file).await?;
         checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
-        if is_pinned && !self.log_is_pinned.replace(true) {
+        let was_pinned = self.log_is_pinned.replace(is_pinned);
+        if is_pinned && !was_pinned {
             self.refuse_stalled();
         }
         // What a failed partition left out of this one stands in an older one.
@@ -221,7 +222,8 @@ impl<D: Disk> Shard<D> {
         let (end, start, unsealed, active, is_dirty) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
-            let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
+            // One that ends there may have been flushed as the active one, and left behind without another batch.
+            let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() >= from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             take_changed_producers(partition, usize::MAX, writer);
@@ -256,22 +258,41 @@ impl<D: Disk> Shard<D> {
         unsealed: &[Rc<Segment<D>>],
     ) -> io::Result<()> {
         partition.write_rest(&self.waiters).await;
-        let gives_up = || partition.is_failed() || partition.is_closed();
+        // A write without room is tried again each second, but not waited for: who deletes records to make room waits for
+        // the end of this checkpoint.
+        let gives_up = || partition.is_failed() || partition.is_stuck() || partition.is_closed();
         if !partition.written.reached(super::partition::unsigned(end), gives_up).await {
-            return Err(io::Error::other(format!("{}: a write failed", partition.name)));
+            return Err(io::Error::other(format!("{}: its segments could not be written", partition.name)));
         }
         let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
         for segment in closed {
-            segment.seal(self.sealing(partition, false)).await?;
+            self.seal_closed(partition, segment).await;
             sync(partition, segment).await?;
-            segment.sync_seal().await?;
         }
-        active.flush_indexes().await?;
+        derived(partition, active.flush_indexes().await);
         sync(partition, active).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
         let synced = self.sync_names(partition, changed).await;
         synced.inspect_err(|_| partition.log.borrow_mut().mark_changed_names(changed))
+    }
+
+    /// Seals a segment that nothing is added to any more, and makes the seal durable, if it has none yet.
+    async fn seal_closed(&self, partition: &Partition<D>, segment: &Segment<D>) {
+        let may_have_one = segment.end() <= partition.sealed_through.get();
+        if may_have_one && segment.read_seal().await.is_some_and(|seal| !seal.open) {
+            return;
+        }
+        // Its name may be another topic's by now.
+        if partition.is_closed() {
+            return;
+        }
+        let sealed = segment.seal(self.sealing(partition, false)).await;
+        let durable = match sealed {
+            Ok(()) => segment.sync_seal().await,
+            failed => failed,
+        };
+        derived(partition, durable);
     }
 
     async fn sync_names(&self, partition: &Partition<D>, changed: ChangedNames) -> io::Result<()> {
@@ -329,6 +350,15 @@ impl<D: Disk> Shard<D> {
 /// After a failed flush nobody knows what is on disk, and a later one proves nothing (architecture decision D10).
 async fn sync<D: Disk>(partition: &Partition<D>, segment: &Segment<D>) -> io::Result<()> {
     segment.sync().await.inspect_err(|error| partition.fail(error))
+}
+
+/// What can be made anew from the segment must not keep the commit log's files (storage rule S15).
+fn derived<D: Disk>(partition: &Partition<D>, written: io::Result<()>) {
+    if let Err(error) = written
+        && !partition.is_closed()
+    {
+        tracing::warn!("{}: an index or a seal cannot be written, it will be made anew: {error}", partition.name);
+    }
 }
 
 fn is_last<D: Disk>(log: &crate::log::partition_log::PartitionLog<D>, segment: &Rc<Segment<D>>) -> bool {
