@@ -61,6 +61,7 @@ pub fn run(config: Config) -> Result<(), String> {
     executors::abort_on_panic();
     let signals = StopSignals::block()?;
     let _log_lines = start_logging(&config.log_filter)?;
+    let signals = signals.watch();
     refuse_kafka_log_dir(&config.data_dir)?;
     let _lock = startup::lock_data_dir(&config.data_dir)?;
     startup::check_memlock()?;
@@ -70,11 +71,11 @@ pub fn run(config: Config) -> Result<(), String> {
     let listener = startup::bind(address_of(&config)?)?;
     let address = listener.local_addr().map_err(|error| format!("the listener has no address: {error}"))?;
     let broker = start(config, &cpus, listener, address)?;
+    signals.serving();
     println!("corelane ready on {address}");
     io::stdout().flush().map_err(|error| format!("standard output cannot be written: {error}"))?;
     let signal = signals.wait();
     tracing::info!("{signal}: stopping");
-    signals.exit_on_next();
     broker.stop()
 }
 

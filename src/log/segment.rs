@@ -72,10 +72,12 @@ pub struct Segment<D: Disk> {
     folder: Rc<Path>,
     pub(super) base: Offset,
     pub(super) rules: IndexRules,
-    created_ms: i64,
+    pub(super) created_ms: i64,
     pub(super) state: RefCell<State>,
     handle: RefCell<Option<Rc<D::File>>>,
     used: Cell<bool>,
+    /// How old it is, where that took a look at the disk.
+    pub(super) looked_up_ms: Cell<Option<i64>>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -120,6 +122,7 @@ impl<D: Disk> Segment<D> {
             state: RefCell::new(state),
             handle: RefCell::new(None),
             used: Cell::new(false),
+            looked_up_ms: Cell::new(None),
         }
     }
 
@@ -177,6 +180,7 @@ impl<D: Disk> Segment<D> {
     /// # Panics
     /// When the batch does not begin where the segment ends.
     pub fn note_batch(&self, batch: &BatchFacts) {
+        self.looked_up_ms.set(None);
         let mut state = self.state.borrow_mut();
         assert!(batch.position == state.bytes, "batch at {} of a segment of {} bytes", batch.position, state.bytes);
         assert!(batch.base_offset >= state.end, "offset went back: {} < {}", batch.base_offset, state.end);

@@ -7,6 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use nix::errno::Errno;
@@ -199,9 +202,8 @@ impl StopSignals {
         Ok(Self { set })
     }
 
-    /// Waits for the first signal; returns its name.
-    #[must_use]
-    pub fn wait(&self) -> &'static str {
+    /// Waits for the next signal; returns its name.
+    fn wait(&self) -> &'static str {
         loop {
             if let Ok(signal) = self.set.wait() {
                 return signal.as_str();
@@ -209,13 +211,46 @@ impl StopSignals {
         }
     }
 
-    /// From now on the next signal ends the process at once.
-    pub fn exit_on_next(self) {
+    /// Heeds them from now on, in a thread of its own: until [`StopWatch::serving`] one ends the process at once (a start
+    /// that is cut short is as good as a crash in it), then the first is for [`StopWatch::wait`], and a second one cuts the
+    /// clean stop short.
+    #[must_use]
+    pub fn watch(self) -> StopWatch {
+        let is_serving = Arc::new(AtomicBool::new(false));
+        let (sender, stop) = mpsc::channel();
+        let serves = Arc::clone(&is_serving);
         thread::spawn(move || {
+            let signal = self.wait();
+            if !serves.load(Ordering::SeqCst) {
+                eprintln!("corelane: {signal} during the start: leaving; the next start begins where this one began");
+                std::process::exit(0);
+            }
+            // Nobody waits any more where the broker has failed meanwhile.
+            let _ = sender.send(signal);
             let signal = self.wait();
             tracing::warn!("{signal} again: leaving at once");
             std::process::exit(EXIT_CUT_SHORT);
         });
+        StopWatch { is_serving, stop }
+    }
+}
+
+/// The signals, heeded by a thread; see [`StopSignals::watch`].
+pub struct StopWatch {
+    is_serving: Arc<AtomicBool>,
+    stop: Receiver<&'static str>,
+}
+
+impl StopWatch {
+    /// From now on a signal means a clean stop.
+    pub fn serving(&self) {
+        self.is_serving.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for the first signal; returns its name.
+    #[must_use]
+    pub fn wait(&self) -> &'static str {
+        self.stop.recv().unwrap_or("a lost signal")
     }
 }
 
