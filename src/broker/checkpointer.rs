@@ -254,12 +254,13 @@ impl<D: Disk> Shard<D> {
         };
         writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
+        let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
         if is_dirty {
             self.flush_files(partition, end, &unsealed, folders).await?;
-            partition.sealed_through.set(end);
+            // The last one is not closed: it may be with the next record, at this very end.
+            partition.sealed_through.set(segment_base);
         }
         partition.recovery_point.set(end);
-        let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
         let entry = PartitionEntry {
             log_id: partition.log_id,
             removed: false,

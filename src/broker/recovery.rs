@@ -444,8 +444,9 @@ impl<D: Disk> Shard<D> {
         if recovered.has_changed {
             self.save_what_was_walked(&partition).await;
         }
-        partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
-        if partition.sealed_through.get() < partition.high_watermark() {
+        let known = merged.map(|merged| &merged.partition);
+        partition.sealed_through.set(known.map_or(Offset(0), |known| known.segment_base.min(known.recovery_point)));
+        if known.map_or(Offset(0), |known| known.recovery_point) < partition.high_watermark() {
             partition.mark_dirty();
         }
         self.refuse_after(&losses, &partition);
