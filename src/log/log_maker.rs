@@ -26,7 +26,10 @@ impl<D: Disk> CommitLog<D> {
         while !self.is_over() {
             match self.make_next().await {
                 Ok(true) => self.more_room(),
-                Ok(false) => self.wait_until_wanted().await,
+                Ok(false) => {
+                    self.ring_if_starving();
+                    self.wait_until_wanted().await;
+                }
                 Err(error) => self.fail(&error),
             }
         }
