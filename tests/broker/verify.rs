@@ -5,7 +5,6 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use corelane::ids::Offset;
 use corelane::log::snapshot;
 use corelane::offline::finding::{Finding, Weight};
 use corelane::offline::folder::Watched;
@@ -69,7 +68,6 @@ fn must_be_sound(folder: &Folder) -> Verified {
 /// How a file is spoiled.
 enum Do {
     Flip(u64),
-    FlipBeforeEnd(u64),
     Cut(u64),
     Zero(u64, usize),
     Append(&'static [u8]),
@@ -85,10 +83,6 @@ fn spoil(path: &Path, what: &Do) {
     };
     match what {
         Do::Flip(at) => edit(&|content| content[*at as usize] ^= 0x10),
-        Do::FlipBeforeEnd(at) => edit(&|content| {
-            let at = content.len() - *at as usize;
-            content[at] ^= 0x10;
-        }),
         Do::Cut(bytes) => edit(&|content| content.truncate(content.len() - *bytes as usize)),
         Do::Zero(at, bytes) => edit(&|content| content[*at as usize..][..*bytes].fill(0)),
         Do::Append(bytes) => edit(&|content| content.extend_from_slice(bytes)),
@@ -227,7 +221,7 @@ fn planted_damages_of_a_folder_that_was_left_in_order_are_found() {
         ),
         planted("a leader epoch", &epochs, Do::With(other_epoch), ".log", "is of leader epoch"),
         planted("the end of the leader epochs", &epochs, Do::Cut(1), "leader-epoch-checkpoint", "cut off"),
-        planted("a topic's id", &metadata, Do::With(other_id), "partition.metadata", "names the topic id"),
+        planted("a topic's id", &metadata, Do::With(|content| other_id(content)), "partition.metadata", "names the topic id"),
         planted("a partition.metadata", &metadata, Do::Remove, "partition.metadata", "missing"),
         planted(
             "a slot of the store",
@@ -259,7 +253,7 @@ fn planted_damages_of_a_folder_that_was_left_in_order_are_found() {
         planted(
             "Kafka's recovery points",
             &kafka.join("recovery-point-offset-checkpoint"),
-            Do::With(other_number),
+            Do::With(|content| other_number(content)),
             "recovery-point-offset-checkpoint",
             "the checkpoint says",
         ),
@@ -307,7 +301,7 @@ fn planted_damages_of_a_folder_whose_broker_was_killed_are_found() {
         planted("a log file", &log, Do::Remove, "", "missing"),
         planted("a checkpoint", &full, Do::Flip(110), ".full", "checksum"),
         planted("a record below the recovery point", &segments[0], Do::Flip(1_000), ".log", "a wrong checksum"),
-        planted("a batch that is not the acknowledged one", active, Do::With(change_last_batch), ".log", "commit log"),
+        planted("a batch that is not the acknowledged one", active, Do::With(|content| change_last_batch(content)), ".log", "commit log"),
     ];
     for planted in &all {
         must_be_found(&folder, planted);
@@ -348,7 +342,7 @@ fn double_first_batch(content: &mut Vec<u8>) {
     content.extend_from_slice(&first);
 }
 
-fn change_last_batch(content: &mut Vec<u8>) {
+fn change_last_batch(content: &mut [u8]) {
     let mut at = 0;
     loop {
         let bytes = 12 + u32::from_be_bytes(content[at + 8..at + 12].try_into().unwrap()) as usize;
@@ -377,12 +371,12 @@ fn other_epoch(content: &mut Vec<u8>) {
     *content = (lines.join("\n") + "\n").into_bytes();
 }
 
-fn other_id(content: &mut Vec<u8>) {
+fn other_id(content: &mut [u8]) {
     let at = content.len() - 10;
     content[at] = if content[at] == b'x' { b'y' } else { b'x' };
 }
 
-fn other_number(content: &mut Vec<u8>) {
+fn other_number(content: &mut [u8]) {
     let at = content.len() - 2;
     content[at] = if content[at] == b'1' { b'2' } else { b'1' };
 }
