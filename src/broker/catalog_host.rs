@@ -27,8 +27,8 @@ use crate::runtime::signal::Turns;
 use crate::state::producers::Producers;
 use crate::wire::error_code::ErrorCode;
 
-/// Folders made or renamed before other tasks run.
-const FOLDERS_IN_A_ROW: usize = 16;
+/// Folders made or renamed before other tasks run: some 100 µs.
+const FOLDERS_IN_A_ROW: usize = 2;
 /// Partitions of new topics that are taken before other tasks run: below 100 µs.
 const PARTITIONS_IN_A_ROW: i32 = 64;
 /// Ending of the folder of a deleted partition, as in Kafka.

@@ -122,6 +122,8 @@ pub async fn open<D: Disk>(
     shards: u32,
     steps: &mut Steps,
 ) -> Result<Opened<D>, String> {
+    // Until it serves, nobody waits for this core.
+    disk.set_unshared(true);
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
