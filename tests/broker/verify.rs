@@ -221,7 +221,13 @@ fn planted_damages_of_a_folder_that_was_left_in_order_are_found() {
         ),
         planted("a leader epoch", &epochs, Do::With(other_epoch), ".log", "is of leader epoch"),
         planted("the end of the leader epochs", &epochs, Do::Cut(1), "leader-epoch-checkpoint", "cut off"),
-        planted("a topic's id", &metadata, Do::With(|content| other_id(content)), "partition.metadata", "names the topic id"),
+        planted(
+            "a topic's id",
+            &metadata,
+            Do::With(|content| other_id(content)),
+            "partition.metadata",
+            "names the topic id",
+        ),
         planted("a partition.metadata", &metadata, Do::Remove, "partition.metadata", "missing"),
         planted(
             "a slot of the store",
@@ -301,7 +307,13 @@ fn planted_damages_of_a_folder_whose_broker_was_killed_are_found() {
         planted("a log file", &log, Do::Remove, "", "missing"),
         planted("a checkpoint", &full, Do::Flip(110), ".full", "checksum"),
         planted("a record below the recovery point", &segments[0], Do::Flip(1_000), ".log", "a wrong checksum"),
-        planted("a batch that is not the acknowledged one", active, Do::With(|content| change_last_batch(content)), ".log", "commit log"),
+        planted(
+            "a batch that is not the acknowledged one",
+            active,
+            Do::With(|content| change_last_batch(content)),
+            ".log",
+            "commit log",
+        ),
     ];
     for planted in &all {
         must_be_found(&folder, planted);
