@@ -51,8 +51,11 @@ impl<D: Disk> CatalogHost<D> {
         Self { log, turns: Turns::default() }
     }
 
-    /// Makes records durable, all or none.
-    async fn append(&self, records: &[CatalogRecord], next: &Catalog) -> io::Result<()> {
+    /// Makes records durable, all or none; `next` is the catalog with them.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub async fn append(&self, records: &[CatalogRecord], next: &Catalog) -> io::Result<()> {
         let encoded: Vec<_> = records.iter().map(CatalogRecord::encode).collect();
         match self.log.append(&encoded).await {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return self.rewrite(next).await,
@@ -74,7 +77,8 @@ impl<D: Disk> CatalogHost<D> {
 }
 
 /// A topic id that nobody has: random, as in Kafka.
-fn new_topic_id() -> TopicId {
+#[must_use]
+pub fn new_topic_id() -> TopicId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&host::random().to_be_bytes());
     bytes[8..].copy_from_slice(&host::random().to_be_bytes());
