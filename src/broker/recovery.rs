@@ -19,7 +19,6 @@ use super::shard::Shard;
 use crate::config::{CommitMode as ConfiguredMode, Config};
 use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
-use crate::log::checkpoint::Header;
 use crate::log::checkpoint_chain::{self as chain, View};
 use crate::log::commit_log::{CommitLog, CommitSettings, LogIdentity};
 use crate::log::commit_pace::CommitMode;
@@ -123,6 +122,8 @@ pub async fn open<D: Disk>(
     shards: u32,
     steps: &mut Steps,
 ) -> Result<Opened<D>, String> {
+    // Until it serves, nobody waits for this core.
+    disk.set_unshared(true);
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
@@ -301,16 +302,17 @@ async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(V
             tracing::warn!("{}: {damage}; older checkpoints and the logs are used", path.display());
         }
         view.absorb(&folder.checkpoints);
-        let newest = |header: &&Header| header.generation == live;
-        let headers = folder.checkpoints.iter().map(|checkpoint| &checkpoint.header);
-        let oldest_needed =
-            headers.filter(newest).max_by_key(|header| header.seq).map(|header| header.oldest_needed_file);
+        let oldest_needed = folder.oldest_needed(live);
         folders.push(LogFolder { path, oldest_needed });
     }
     Ok((view, folders))
 }
 
-fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
+/// The folders of all shards that a data folder has, of whatever number of cores there was.
+///
+/// # Errors
+/// Those of the disk.
+pub fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = disk.list(own)?;
     let is_shard = |name: &str| name.strip_prefix("shard-").is_some_and(|number| number.parse::<u32>().is_ok());
     Ok(entries
@@ -553,7 +555,8 @@ fn restore_producers(view: &View, logs: &HashSet<LogId>) -> HashMap<LogId, Produ
     all
 }
 
-fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
+/// Remembers a batch that is in the log; the same at a start and in a check.
+pub fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
     let delta = batch.last_offset.0 - batch.base_offset.0;
     let identity = BatchIdentity {
         producer_id: ProducerId(batch.producer_id),

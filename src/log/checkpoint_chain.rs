@@ -131,6 +131,14 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The oldest log file that the newest checkpoint of this generation needs; `None` without such a checkpoint.
+    #[must_use]
+    pub fn oldest_needed(&self, generation: u64) -> Option<u64> {
+        let headers = self.checkpoints.iter().map(|checkpoint| &checkpoint.header);
+        let newest = headers.filter(|header| header.generation == generation).max_by_key(|header| header.seq);
+        newest.map(|header| header.oldest_needed_file)
+    }
+
     /// The number for the next checkpoint: above every name, readable or not.
     #[must_use]
     pub fn next_seq(&self) -> u64 {
@@ -190,6 +198,12 @@ pub fn name(seq: u64, kind: Kind) -> String {
         Kind::Full => format!("checkpoint-{seq}.full"),
         Kind::Delta => format!("checkpoint-{seq}.delta"),
     }
+}
+
+/// True for the names that checkpoints have, finished or not.
+#[must_use]
+pub fn is_own_name(name: &str) -> bool {
+    name == SPARE || parse_name(name).is_some()
 }
 
 fn parse_name(text: &str) -> Option<(u64, Kind)> {

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use corelane::offline::folder::Watched;
+use corelane::offline::verify::check;
+
 use super::groups::{self, commit, commit_request, kept, once_loaded};
 use super::harness::rdkafka_clients::{RdProducer, read_topic_while_it_shrinks};
 use super::harness::{Broker, Client, Folder, Random, Start};
@@ -215,12 +218,14 @@ impl Torture {
         self.start.clone().cores(cores).start()
     }
 
-    /// The folder as the last start found it.
+    /// The folder as the last start found it; nothing in it may be called damaged.
     fn keep_a_copy(&self) {
         let (data, copy) = (self.folder.data(), self.copy());
         let _old = std::fs::remove_dir_all(&copy);
         let done = Command::new("cp").args(["-a", "--reflink=auto"]).arg(&data).arg(&copy).status();
         assert!(done.unwrap().success());
+        let verified = check(&Watched::take(&copy).unwrap());
+        assert_eq!(verified.damages(), 0, "{}", verified.text());
     }
 
     fn copy(&self) -> PathBuf {
