@@ -115,12 +115,7 @@ pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>, flush: Fl
 }
 
 /// What could not be finished takes no room: the disk may be full.
-async fn tidy_up<D: Disk>(
-    disk: &D,
-    partition: &Partition<D>,
-    at: Offset,
-    written: io::Result<()>,
-) -> io::Result<()> {
+async fn tidy_up<D: Disk>(disk: &D, partition: &Partition<D>, at: Offset, written: io::Result<()>) -> io::Result<()> {
     if written.is_err() && !partition.is_closed() {
         let folder = Rc::clone(partition.log.borrow().folder());
         disk.remove_file(&names::unfinished_snapshot(&folder, at)).await?;
