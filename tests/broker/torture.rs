@@ -175,6 +175,7 @@ struct Counters {
     acknowledged: u64,
     read: u64,
     removed_by: BTreeMap<&'static str, i64>,
+    compacted_away: usize,
     deletions: u64,
     commits: u64,
 }
@@ -289,6 +290,10 @@ impl Torture {
             check_order(topic, &records);
             self.check_stays(at, topic, &bounds, &records);
             self.counters.read += records.len() as u64;
+            if topic.keeps == Keeps::NewestOfKey {
+                let promised = producer.promises.acknowledged();
+                self.counters.compacted_away += promised.keys().filter(|place| !records.contains_key(place)).count();
+            }
             producer.promises.keep(|place| records.contains_key(place));
             if let Keeps::Bytes(least) = topic.keeps {
                 check_size(topic, &bounds, &records, least);
