@@ -24,7 +24,7 @@ use crate::log::commit_log::{CommitLog, CommitSettings, LogIdentity};
 use crate::log::commit_pace::CommitMode;
 use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
-use crate::log::log_files::list_log_files;
+use crate::log::log_files::{FoundLog, list_log_files};
 use crate::log::log_generations;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
 use crate::log::losses::{self, Losses};
@@ -67,6 +67,8 @@ pub struct RecoveryPlan {
     pub live_generation: u64,
     /// How much of the commit logs `contents` is.
     pub searched: Searched,
+    /// Nothing of the checkpoints and the commit logs that are needed is missing or damaged.
+    pub is_whole: bool,
     /// What the commit logs hold.
     pub contents: LogContents,
     /// What the checkpoints say.
@@ -133,6 +135,10 @@ pub async fn open<D: Disk>(
     let found = store.state();
     let begun = StoreState { clean: false, generation: found.generation + 1, ..found };
     store.write(begun).await.map_err(doing("cannot write the store"))?;
+    if found.generation == 0 {
+        // The folders were made just now: their names must outlive what is promised in them.
+        disk.sync_fs(layout.root()).await.map_err(doing("cannot flush the new data folder"))?;
+    }
     if !found.clean {
         tracing::info!("the last stop was not in order: recovering");
         disk.sync_fs(layout.root()).await.map_err(doing("cannot flush the file system before recovery"))?;
@@ -144,7 +150,7 @@ pub async fn open<D: Disk>(
     let leftovers = leftovers.map_err(doing("cannot tidy up deleted topics"))?;
     steps.done("catalog read");
     let (live, is_clean) = live_generation(disk, &own, &found).await.map_err(doing("cannot read the commit log"))?;
-    let (view, folders) = read_checkpoints(disk, &own, live).await?;
+    let (view, folders, checkpoints_are_whole) = read_checkpoints(disk, &own, live).await?;
     let contents = if is_clean {
         LogContents::default()
     } else {
@@ -157,12 +163,17 @@ pub async fn open<D: Disk>(
     refuse_unknown_logs(&contents, &catalog)?;
     let commit =
         commit_settings(disk, layout, config, &catalog, shards).map_err(doing("cannot ask for room on the disk"))?;
+    let is_whole = !is_clean
+        && live == found.live_generation
+        && checkpoints_are_whole
+        && has_everything(&folders, &contents, live);
     let plan = RecoveryPlan {
         catalog: Arc::new(catalog),
         generation: begun.generation,
         store_id: found.store_id,
         live_generation: live,
         searched: if is_clean { Searched::Nothing } else { Searched::Needed },
+        is_whole,
         contents,
         view: Arc::new(view),
         commit,
@@ -305,19 +316,28 @@ fn is_known(catalog: &Catalog, folder: &str) -> bool {
 }
 
 /// What the checkpoints of all shards say, however many there were, and where their logs are.
-async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(View, Vec<LogFolder>), String> {
-    let mut view = View::default();
+async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(View, Vec<LogFolder>, bool), String> {
+    let (mut view, mut is_whole) = (View::default(), true);
     let mut folders = Vec::new();
     for path in shard_folders(disk, own).map_err(doing("cannot list the shards' folders"))? {
         let folder = chain::read_folder(disk, &path).await.map_err(doing("cannot read the checkpoints"))?;
         for (path, damage) in &folder.damaged {
             tracing::warn!("{}: {damage}; older checkpoints and the logs are used", path.display());
         }
+        is_whole &= folder.damaged.is_empty();
         view.absorb(&folder.checkpoints);
         let oldest_needed = folder.oldest_needed(live);
         folders.push(LogFolder { path, oldest_needed });
     }
-    Ok((view, folders))
+    Ok((view, folders, is_whole))
+}
+
+/// Every commit log of this generation stands beside a checkpoint of it, and nothing of either is damaged.
+fn has_everything(folders: &[LogFolder], contents: &LogContents, live: u64) -> bool {
+    let is_live = |log: &FoundLog| log.header.is_some_and(|header| header.generation == live);
+    let without = |path: &Path| folders.iter().any(|folder| folder.path == path && folder.oldest_needed.is_none());
+    let mut logs = contents.found.iter().filter(|log| is_live(log));
+    contents.damages.is_empty() && !logs.any(|log| log.path.parent().is_some_and(without))
 }
 
 /// The folders of all shards that a data folder has, of whatever number of cores there was.
@@ -363,6 +383,9 @@ fn commit_settings<D: Disk>(
     }
     settings.bytes_max =
         settings.bytes_max.min(config.log_files_max as u64 * settings.file_bytes).max(2 * settings.file_bytes);
+    settings.used_bytes_max = config.log_file_used_bytes;
+    let group_bytes_max = usize::try_from(settings.used_bytes_max / 4).unwrap_or(usize::MAX);
+    settings.group_bytes_max = settings.group_bytes_max.min(group_bytes_max);
     settings.mode = match config.commit {
         ConfiguredMode::Auto => CommitMode::Auto,
         ConfiguredMode::Inline => CommitMode::Inline,
@@ -432,6 +455,7 @@ impl<D: Disk> Shard<D> {
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
                 searched: plan.searched,
+                is_new: merged.is_none() && plan.is_whole,
                 losses,
             };
             let outcome = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
@@ -514,6 +538,7 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn settle(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
         let folder = self.layout.shard(self.id);
         self.disk.create_dir_all(&folder).map_err(doing("cannot make the shard's folder"))?;
+        // A log in a folder whose own name is not on disk is lost with it.
         self.disk.sync_dir(&self.layout.own()).await.map_err(doing("cannot flush the folder of the shards"))?;
         let old = list_log_files(&self.disk, &folder).await.map_err(doing("cannot list the commit log"))?;
         let highest = old.iter().filter_map(|log| log.header).map(|header| header.file_number).max();

@@ -44,6 +44,8 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
+    /// No checkpoint knows it although none is missing: all that was ever promised of it is in the commit log.
+    pub is_new: bool,
     /// How much of the commit log that is.
     pub searched: Searched,
     /// What an earlier start has found to be gone: it is not named again.
@@ -351,6 +353,10 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         let goes_on = self.given.located.first().is_some_and(|located| located.offset < base);
         if self.given.entry.is_some() || goes_on {
             return Ok(self.remove_segment(base).await?);
+        }
+        if self.given.is_new {
+            // Pages may reach the disk in any order: of what was never promised a later file may be there, an earlier one not.
+            return Ok(self.set_aside(base).await?);
         }
         self.lose(self.end, base).await?;
         self.end = base;
