@@ -1,6 +1,8 @@
 //! Names and numbers that every layer shares. Distinct types keep offsets, sequences and positions from mixing.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 /// Offset of a record within one partition.
@@ -108,6 +110,11 @@ impl fmt::Display for TopicPartition {
         write!(f, "{}-{}", self.topic, self.partition)
     }
 }
+
+/// A map whose order is the same in every process that has done the same, so that a simulated run can be repeated.
+///
+/// For keys that the broker gives out itself: with those that clients choose, one could make them all collide.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 #[cfg(test)]
 mod tests {

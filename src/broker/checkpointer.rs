@@ -27,8 +27,6 @@ use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Producers that are taken before other tasks run: about 50 µs.
-const TAKE_STEP: usize = 1024;
 /// A checkpoint that failed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -236,7 +234,7 @@ impl<D: Disk> Shard<D> {
         writer: &mut Writer<'_, D>,
         folders: &mut MadeFolders<D>,
     ) -> io::Result<(PartitionEntry, bool)> {
-        take_most_producers(partition, is_full, writer).await?;
+        take_most_producers(partition, is_full, self.config().checkpoint_producers_step, writer).await?;
         // One step: offsets, positions and producers that belong together, and whether they are on disk already: what was
         // staged while the producers were taken is in it and must be flushed. What is staged from now on is not in it.
         let (end, start, unsealed, active, is_dirty) = {
@@ -478,18 +476,19 @@ fn removed_entry(log_id: LogId) -> PartitionEntry {
 async fn take_most_producers<D: Disk>(
     partition: &Partition<D>,
     is_full: bool,
+    step: usize,
     writer: &mut Writer<'_, D>,
 ) -> io::Result<()> {
     let mut sweep = is_full.then(|| partition.producers.borrow_mut().begin_taking_all());
     while let Some(sweep) = &mut sweep
-        && partition.producers.borrow_mut().take_some_of_all(sweep, TAKE_STEP, into(partition, writer))
+        && partition.producers.borrow_mut().take_some_of_all(sweep, step, into(partition, writer))
     {
         writer.write_out().await?;
         host::yield_now().await;
     }
-    let steps = partition.producers.borrow().changed_count() / TAKE_STEP;
+    let steps = partition.producers.borrow().changed_count() / step;
     for _ in 0..steps {
-        take_changed_producers(partition, TAKE_STEP, writer);
+        take_changed_producers(partition, step, writer);
         writer.write_out().await?;
         host::yield_now().await;
     }

@@ -10,7 +10,6 @@ pub mod rewrite;
 pub mod timer;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::catalog::settings::OFFSETS_TOPIC;
 use super::catalog::{Catalog, Command, ItemResult, Topic};
 use super::messages::{Answer, Ask, PartitionKey};
 use super::shard::{Served, Shard};
-use crate::ids::TopicId;
+use crate::ids::{IdMap, TopicId};
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::{Bell, once};
 use crate::runtime::{clock, host};
@@ -30,7 +29,7 @@ use crate::wire::error_code::ErrorCode;
 
 /// The coordinators of one shard, and what wakes them.
 pub struct GroupHost<D: Disk> {
-    coordinators: RefCell<HashMap<PartitionKey, Rc<Coordinator<D>>>>,
+    coordinators: RefCell<IdMap<PartitionKey, Rc<Coordinator<D>>>>,
     /// A deadline has come nearer than the timer sleeps.
     nearer: Bell,
     /// Until when the timer sleeps; zero while it is awake.

@@ -4,7 +4,7 @@
 //! future. Work of this shard for itself takes the same way without the lane.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use super::recovery::Progress;
 use super::removal::Removal;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
-use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
+use crate::ids::{IdMap, LogId, Offset, ProducerId, ShardId, TopicPartition};
 use crate::log::commit_log::CommitLog;
 use crate::log::layout::Layout;
 use crate::runtime::accepted::Accepted;
@@ -101,7 +101,7 @@ pub struct Shard<D: Disk> {
     pub(super) id: ShardId,
     pub(super) disk: D,
     pub(super) layout: Layout,
-    pub(super) partitions: RefCell<HashMap<PartitionKey, Rc<Partition<D>>>>,
+    pub(super) partitions: RefCell<IdMap<PartitionKey, Rc<Partition<D>>>>,
     pub(super) waiters: Waiters,
     pub(super) commit_log: OnceCell<CommitLog<D>>,
     pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
@@ -113,7 +113,7 @@ pub struct Shard<D: Disk> {
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,
-    pub(super) watches: RefCell<HashMap<(ShardId, u64), Rc<Watcher>>>,
+    pub(super) watches: RefCell<IdMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,

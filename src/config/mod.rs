@@ -91,10 +91,14 @@ pub struct Config {
     pub tail_cache_bytes: usize,
     /// `corelane.log.file.bytes`.
     pub log_file_bytes: u64,
+    /// `corelane.log.file.used.bytes`.
+    pub log_file_used_bytes: u64,
     /// `corelane.log.files.max`.
     pub log_files_max: usize,
     /// `corelane.checkpoint.interval.ms`.
     pub checkpoint_interval_ms: u64,
+    /// `corelane.checkpoint.producers.step`.
+    pub checkpoint_producers_step: usize,
     /// `corelane.producers.max`, per shard.
     pub producers_max: usize,
     /// `producer.id.expiration.ms`.
@@ -196,8 +200,10 @@ impl Config {
             memory_budget_bytes: values.size("corelane.memory.budget.bytes"),
             tail_cache_bytes: values.size("corelane.tail.cache.bytes"),
             log_file_bytes: wait("corelane.log.file.bytes"),
+            log_file_used_bytes: wait("corelane.log.file.used.bytes"),
             log_files_max: values.size("corelane.log.files.max"),
             checkpoint_interval_ms: wait("corelane.checkpoint.interval.ms"),
+            checkpoint_producers_step: values.size("corelane.checkpoint.producers.step"),
             producers_max: values.size("corelane.producers.max"),
             producer_id_expiration_ms: values.long("producer.id.expiration.ms"),
             producer_id_expiration_check_interval_ms: wait("producer.id.expiration.check.interval.ms"),

@@ -137,6 +137,9 @@ pub const SETTINGS: &[Setting] = &[
         "A shard writes a checkpoint at least this often while it appends; half a commit log brings one sooner.",
     )
     .at_least(100),
+    Setting::new("corelane.checkpoint.producers.step", Int, Some("1024"), "For tests: producers that a checkpoint takes from a partition before other tasks run; 1024 take about 50 µs.")
+        .at_least(1)
+        .internal(),
     Setting::new(
         "corelane.commit",
         Text,
@@ -172,6 +175,9 @@ pub const SETTINGS: &[Setting] = &[
         "Size of one file of a shard's commit log; smaller where the file system is small.",
     )
     .allow(Allowed::Between(1 << 20, 1 << 34)),
+    Setting::new("corelane.log.file.used.bytes", Long, Some("17179869184"), "For tests: so much of a file of the commit log is used before the next one is begun.")
+        .at_least(1 << 16)
+        .internal(),
     Setting::new(
         "corelane.log.files.max",
         Int,

@@ -10,7 +10,6 @@
 //! checkpoint-<seq>.full, checkpoint-<seq>.delta   checkpoint.spare: zero-filled ahead, becomes the next one
 //! ```
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::checkpoint::{Checkpoint, Damage, Encoder, HEADER_BYTES, Header, Kind, PartitionEntry, ProducerEntry};
-use crate::ids::LogId;
+use crate::ids::{IdMap, LogId};
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
 
 /// Deltas behind one full checkpoint.
@@ -41,7 +40,7 @@ pub struct Merged {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// By log id.
-    pub logs: HashMap<LogId, Merged>,
+    pub logs: IdMap<LogId, Merged>,
     chains: Vec<Vec<Arc<Checkpoint>>>,
 }
 
@@ -91,8 +90,8 @@ fn follows(candidate: &Header, newest: &Header) -> bool {
 }
 
 /// Partitions that were removed within the chain are not in the result.
-fn merge_chain(chain: &[Arc<Checkpoint>], number: usize) -> HashMap<LogId, Merged> {
-    let mut logs: HashMap<LogId, Merged> = HashMap::new();
+fn merge_chain(chain: &[Arc<Checkpoint>], number: usize) -> IdMap<LogId, Merged> {
+    let mut logs: IdMap<LogId, Merged> = IdMap::default();
     for checkpoint in chain {
         let age = (checkpoint.header.generation, checkpoint.header.seq);
         for partition in &checkpoint.partitions {

@@ -32,6 +32,8 @@ use crate::runtime::signal::{Bell, Mark, rung_or_elapsed};
 pub struct CommitSettings {
     /// Size of a file in bytes, a multiple of 1 MiB and at least twice the largest record.
     pub file_bytes: u64,
+    /// So much of a file is used before the next one is begun, whatever its size; for tests.
+    pub used_bytes_max: u64,
     /// Size of the very first file, small so that a fresh start is quick.
     pub first_file_bytes: u64,
     /// All files together, in bytes.
@@ -62,6 +64,7 @@ impl CommitSettings {
         let files = (share / file_bytes).clamp(2, 8);
         Self {
             file_bytes,
+            used_bytes_max: u64::MAX,
             first_file_bytes: file_bytes.min(16 * MIB),
             bytes_max: files * file_bytes,
             block_log2: 12,
@@ -86,10 +89,16 @@ impl CommitSettings {
     pub(super) fn pool_limits(&self) -> PoolLimits {
         PoolLimits {
             file_bytes: self.file_bytes,
+            used_bytes_max: self.used_bytes_max,
             file_bytes_least: self.first_file_bytes.min(self.file_bytes),
             bytes_max: self.bytes_max,
-            reserve_bytes: MIB.min(self.file_bytes / 4),
+            reserve_bytes: MIB.min(self.usable_bytes() / 4),
         }
+    }
+
+    /// What is used of a file.
+    fn usable_bytes(&self) -> u64 {
+        self.file_bytes.min(self.used_bytes_max)
     }
 
     fn block_bytes(&self) -> usize {
@@ -259,7 +268,7 @@ impl<D: Disk> CommitLog<D> {
     /// Largest record data in bytes that a file can take.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
-        usize::try_from(self.shared.settings.file_bytes / 2).unwrap_or(usize::MAX)
+        usize::try_from(self.shared.settings.usable_bytes() / 2).unwrap_or(usize::MAX)
     }
 
     /// Whether a record with `data_bytes` of data may be pushed now.
@@ -273,7 +282,7 @@ impl<D: Disk> CommitLog<D> {
     /// fit into one file, and more than there can ever be is not waited for.
     #[must_use]
     pub fn room_for(&self, total: usize, largest: usize) -> usize {
-        let quarter = usize::try_from(self.shared.settings.file_bytes / 4).unwrap_or(usize::MAX);
+        let quarter = usize::try_from(self.shared.settings.usable_bytes() / 4).unwrap_or(usize::MAX);
         total.min(largest.max(quarter))
     }
 

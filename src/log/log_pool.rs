@@ -17,12 +17,21 @@ use super::log_files::{LogFile, MIB};
 pub(super) struct PoolLimits {
     /// Size of a file.
     pub(super) file_bytes: u64,
+    /// So much of a file is used, whatever its size.
+    pub(super) used_bytes_max: u64,
     /// Smallest size worth making.
     pub(super) file_bytes_least: u64,
     /// All files together.
     pub(super) bytes_max: u64,
     /// Kept at the end of the last file for what frees space.
     pub(super) reserve_bytes: u64,
+}
+
+impl PoolLimits {
+    /// What is used of a file of this size.
+    fn usable(&self, file_bytes: u64) -> u64 {
+        file_bytes.min(self.used_bytes_max)
+    }
 }
 
 /// A file that has a header and takes groups.
@@ -41,8 +50,8 @@ impl<F> Begun<F> {
         Self { log, header, position: header.first_group(), last_sequence: 0 }
     }
 
-    fn left(&self) -> u64 {
-        self.log.bytes.saturating_sub(self.position)
+    fn left(&self, limits: &PoolLimits) -> u64 {
+        limits.usable(self.log.bytes).saturating_sub(self.position)
     }
 }
 
@@ -74,7 +83,7 @@ impl<F> Pool<F> {
     }
 
     pub(super) fn fits(&self, group_bytes: u64) -> bool {
-        self.current.left() >= group_bytes
+        self.current.left(&self.limits) >= group_bytes
     }
 
     /// Goes on to the next file, if one is ready.
@@ -120,11 +129,13 @@ impl<F> Pool<F> {
 
     /// Bytes that are still needed.
     pub(super) fn live_bytes(&self) -> u64 {
-        self.full.iter().map(|file| file.log.bytes).sum::<u64>() + self.current.position
+        self.full.iter().map(|file| self.limits.usable(file.log.bytes)).sum::<u64>() + self.current.position
     }
 
     pub(super) fn is_more_than_half_live(&self) -> bool {
-        self.live_bytes() > self.limits.bytes_max / 2
+        let PoolLimits { file_bytes, bytes_max, .. } = self.limits;
+        let unused = (file_bytes - self.limits.usable(file_bytes)) * (bytes_max / file_bytes);
+        self.live_bytes() > (bytes_max - unused) / 2
     }
 
     /// There is nothing that a further file could be made of, but full ones that could be released.
@@ -138,16 +149,17 @@ impl<F> Pool<F> {
         let next = self.next.iter().map(|file| file.log.bytes);
         let free = self.free.iter().map(|log| log.bytes);
         let waste = group_bytes_max + self.current.header.first_group();
-        let further = next.chain(free).chain(self.to_be_made()).map(|bytes| bytes.saturating_sub(waste));
-        self.current.left() + further.sum::<u64>()
+        let further =
+            next.chain(free).chain(self.to_be_made()).map(|bytes| self.limits.usable(bytes).saturating_sub(waste));
+        self.current.left(&self.limits) + further.sum::<u64>()
     }
 
     /// No file holds anything that could be released, and one has room for a group of this size.
     pub(super) fn is_all_free_for(&self, group_bytes: u64) -> bool {
         let head = self.current.header.first_group();
-        let next = self.next.iter().map(|file| file.left());
-        let free = self.free.iter().map(|log| log.bytes.saturating_sub(head));
-        let has_room = next.chain(free).chain([self.current.left()]).any(|left| left >= group_bytes);
+        let next = self.next.iter().map(|file| file.left(&self.limits));
+        let free = self.free.iter().map(|log| self.limits.usable(log.bytes).saturating_sub(head));
+        let has_room = next.chain(free).chain([self.current.left(&self.limits)]).any(|left| left >= group_bytes);
         self.full.is_empty() && has_room
     }
 

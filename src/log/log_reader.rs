@@ -14,7 +14,7 @@ use super::crc::crc32c;
 use super::group_scan::{FoundGroup, GroupScan, Step, Window};
 use super::log_file::{FoundRecord, RecordKind, Records};
 use super::log_files::{FoundLog, list_log_files, named};
-use crate::ids::{LogId, Offset};
+use crate::ids::{IdMap, LogId, Offset};
 use crate::runtime::disk::{Access, Create, Disk};
 
 /// How much is read around a record, in bytes: its neighbours are wanted next.
@@ -118,9 +118,9 @@ pub struct LogContents {
     /// The files that were read.
     pub files: Vec<PathBuf>,
     /// Batches by partition, in the order in which they were written.
-    pub batches: HashMap<LogId, Vec<Located>>,
+    pub batches: IdMap<LogId, Vec<Located>>,
     /// The highest log start of each partition that has one in the log.
-    pub log_starts: HashMap<LogId, Offset>,
+    pub log_starts: IdMap<LogId, Offset>,
     /// What is missing.
     pub damages: Vec<Damage>,
     /// Groups read.

@@ -28,6 +28,7 @@ const MIB: u64 = 1 << 20;
 pub fn settings(mode: CommitMode) -> CommitSettings {
     CommitSettings {
         file_bytes: 2 * MIB,
+        used_bytes_max: u64::MAX,
         first_file_bytes: MIB,
         bytes_max: 8 * MIB,
         block_log2: 12,

@@ -7,12 +7,12 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::broker::partition::Partition;
 use crate::broker::shard::LocalFuture;
-use crate::ids::Offset;
+use crate::ids::{IdMap, Offset};
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::Sender;
 use crate::state::groups::messages::{Answer, Command};
@@ -84,7 +84,7 @@ pub struct Coordinator<D: Disk> {
     pub(super) settings: GroupSettings,
     pub(super) groups: RefCell<Groups>,
     phase: Cell<Phase>,
-    waiting: RefCell<HashMap<Ticket, Waiting>>,
+    waiting: RefCell<IdMap<Ticket, Waiting>>,
     tickets: Cell<u64>,
     /// Those who wait for the disk, by when they are told not to; answered ones are still in it.
     impatient: RefCell<VecDeque<(u64, Ticket)>>,

@@ -3,7 +3,7 @@
 //! Until then clients are told to come again (14), so that nobody is given an offset that was overtaken since. The log
 //! is read from its start, which `rewrite` moves on.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ struct Replay {
     records: usize,
     bytes: u64,
     /// Topics that offsets were kept for at some time, by name and id.
-    topics: HashSet<(String, TopicId)>,
+    topics: BTreeSet<(String, TopicId)>,
     last_topic: Option<(String, TopicId)>,
     /// Kinds of records that were passed over.
     unknown: HashSet<i16>,
@@ -167,7 +167,7 @@ impl<D: Disk> Shard<D> {
 
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
-        let (topics, unknown) = (HashSet::new(), HashSet::new());
+        let (topics, unknown) = (BTreeSet::new(), HashSet::new());
         Self { groups, next, records: 0, bytes: 0, topics, last_topic: None, unknown, transactional: 0 }
     }
 
