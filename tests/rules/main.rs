@@ -1,6 +1,9 @@
 //! The rules of what decides and of what is on disk: against simple models, and at every cut.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod bare;
 mod batch;
 mod catalog;
@@ -9,8 +12,6 @@ mod checkpoint;
 mod codec;
 mod commit_log;
 mod config;
-mod crashes;
-mod dice;
 mod fetch_sessions;
 mod forgotten;
 mod frames;
@@ -31,8 +32,6 @@ mod kafka_folder;
 mod log_reader;
 mod log_start;
 mod losses;
-mod memory_disk;
-mod mini_host;
 mod open_files;
 mod partition_life;
 mod plain_disk;
@@ -51,3 +50,5 @@ mod shard;
 mod shard_fetch;
 mod snapshots;
 mod store;
+
+use support::{dice, memory_disk, mini_host};
