@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
+use super::cleaner::Cleaning;
 use super::messages::{CheckedBatch, PartitionKey, Records};
 use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
@@ -98,6 +99,8 @@ pub struct Partition<D: Disk> {
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
+    /// How far compaction has come.
+    pub cleaning: Cleaning,
 }
 
 impl<D: Disk> Partition<D> {
@@ -137,6 +140,7 @@ impl<D: Disk> Partition<D> {
             is_epoch_begun: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
+            cleaning: Cleaning::default(),
         }
     }
 
