@@ -38,6 +38,7 @@ scripts_parse() {
 step $CARGO fmt --all --check
 step scripts_parse
 step scripts/compare-with-kafka differences --check
+step scripts/planted-bugs --check
 step $CARGO clippy --locked --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" step $CARGO doc --locked --no-deps --quiet
 ((quick)) || step $CARGO test --locked

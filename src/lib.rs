@@ -11,6 +11,7 @@
 //! - [`requests`]: one file per API key: decode → ask the broker → encode.
 //! - [`net`]: acceptor and connections.
 //! - [`mod@bench`]: the load generator behind `corelane bench`.
+//! - [`offline`]: the commands on a stopped broker's files: verify, dump, import, repair.
 //! - [`server`]: start order, shutdown order.
 
 pub mod bench;
@@ -19,6 +20,7 @@ pub mod config;
 pub mod ids;
 pub mod log;
 pub mod net;
+pub mod offline;
 pub mod requests;
 pub mod runtime;
 pub mod server;

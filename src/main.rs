@@ -6,6 +6,7 @@ use clap::Parser;
 use corelane::bench::{self, BenchArgs};
 use corelane::config::args::{Args, BrokerArgs, Command, ConfigCommand};
 use corelane::config::{self, ConfigError};
+use corelane::offline::{self, Failed};
 use corelane::server;
 
 /// Exit status when the broker or a tool fails; wrong arguments have clap's own, 2.
@@ -22,34 +23,41 @@ fn main() -> ExitCode {
             }
         },
         Command::Bench(args) => bench::run(args).map_err(failed),
+        Command::Verify(args) => offline::verify(&args),
+        Command::Dump(args) => offline::dump(&args),
+        Command::Import(args) => offline::import(&args),
+        Command::Repair(args) => offline::repair(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err((sentence, status)) => {
-            eprintln!("corelane: {sentence}");
+        Err(Failed { sentence, status }) => {
+            if let Some(sentence) = sentence {
+                eprintln!("corelane: {sentence}");
+            }
             ExitCode::from(status)
         }
     }
 }
 
-fn serve(args: &BrokerArgs) -> Result<(), (String, u8)> {
+fn serve(args: &BrokerArgs) -> Result<(), Failed> {
     let config = load(args)?;
     server::run(config).map_err(failed)
 }
 
-fn show(args: &BrokerArgs) -> Result<(), (String, u8)> {
+fn show(args: &BrokerArgs) -> Result<(), Failed> {
     print!("{}", config::show(&load(args)?));
     Ok(())
 }
 
-fn load(args: &BrokerArgs) -> Result<config::Config, (String, u8)> {
-    let loaded = config::load(args).map_err(|error: ConfigError| (error.to_string(), error.exit_status()))?;
+fn load(args: &BrokerArgs) -> Result<config::Config, Failed> {
+    let loaded =
+        config::load(args).map_err(|error: ConfigError| Failed::with(error.exit_status(), error.to_string()))?;
     for warning in &loaded.warnings {
         eprintln!("corelane: warning: {warning}");
     }
     Ok(loaded.config)
 }
 
-fn failed(sentence: String) -> (String, u8) {
-    (sentence, FAILED)
+fn failed(sentence: String) -> Failed {
+    Failed::with(FAILED, sentence)
 }

@@ -4,15 +4,12 @@
 //! ready. Stop: no new connections → no new requests, what was taken is finished → everything flushed, one full
 //! checkpoint per shard → the store says clean → out. A crash at any moment is as good as the stop, only slower to recover.
 
-use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,6 +61,7 @@ pub fn run(config: Config) -> Result<(), String> {
     executors::abort_on_panic();
     let signals = StopSignals::block()?;
     let _log_lines = start_logging(&config.log_filter)?;
+    let signals = signals.watch();
     refuse_kafka_log_dir(&config.data_dir)?;
     let _lock = startup::lock_data_dir(&config.data_dir)?;
     startup::check_memlock()?;
@@ -73,11 +71,11 @@ pub fn run(config: Config) -> Result<(), String> {
     let listener = startup::bind(address_of(&config)?)?;
     let address = listener.local_addr().map_err(|error| format!("the listener has no address: {error}"))?;
     let broker = start(config, &cpus, listener, address)?;
+    signals.serving();
     println!("corelane ready on {address}");
     io::stdout().flush().map_err(|error| format!("standard output cannot be written: {error}"))?;
     let signal = signals.wait();
     tracing::info!("{signal}: stopping");
-    signals.exit_on_next();
     broker.stop()
 }
 
@@ -143,19 +141,8 @@ fn start(config: Config, cpus: &[usize], listener: TcpListener, address: SocketA
 /// The first file that an executor opens must exist and not be empty, so the store is made before they start.
 fn make_store(layout: &Layout) -> Result<(), String> {
     let own = layout.own();
-    let opened = block_on(Store::open_or_create(&RealDisk, &own, recovery::BLOCK_LOG2));
+    let opened = executors::block_on(Store::open_or_create(&RealDisk, &own, recovery::BLOCK_LOG2));
     opened.map(drop).map_err(|error| format!("cannot open the store: {error}"))
-}
-
-/// Runs a future on a thread without an executor, where every call of the disk blocks.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-    }
 }
 
 /// What clients are told; a port 0 stands for the one that was bound.

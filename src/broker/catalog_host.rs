@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -21,7 +22,7 @@ use crate::log::layout::Layout;
 use crate::log::leader_epochs::LeaderEpochs;
 use crate::log::partition_log::{LogRules, PartitionLog};
 use crate::runtime::disk::Disk;
-use crate::runtime::host::{self, Queue};
+use crate::runtime::host;
 use crate::runtime::signal::Turns;
 use crate::state::producers::Producers;
 use crate::wire::error_code::ErrorCode;
@@ -150,7 +151,9 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Renames the folders at once, so that the name is free, and unlinks them later.
-    async fn drop_topic(&self, topic: &Topic) {
+    async fn drop_topic(self: &Rc<Self>, topic: &Topic) {
+        let delay = Duration::from_millis(u64::try_from(topic.settings.file_delete_delay_ms).unwrap_or(0));
+        let mut retired = Vec::new();
         for partition in 0..topic.partition_count() {
             let key = PartitionKey { topic: topic.id, partition };
             let Some(gone) = self.partitions.borrow_mut().remove(&key) else { continue };
@@ -159,26 +162,27 @@ impl<D: Disk> Shard<D> {
             self.note_dropped(&gone);
             self.removed.borrow_mut().push(gone.log_id);
             let folder = self.layout.partition(&gone.name);
-            match retire_folder(&self.disk, &self.layout, &folder, topic.id).await {
-                Ok(retired) => {
-                    let disk = self.disk.clone();
-                    host::spawn(Queue::Background, async move {
-                        if let Err(error) = disk.remove_dir_all(&retired).await {
-                            tracing::warn!(
-                                "{}: cannot be removed now, the next start tries again: {error}",
-                                retired.display()
-                            );
-                        }
-                    });
-                }
+            match retire_folder(&self.disk, &self.layout, &folder, topic.id) {
+                Ok(folder) => retired.push(folder),
                 Err(error) => tracing::error!("{}: cannot be renamed for deletion: {error}", folder.display()),
             }
+            if retired.len().is_multiple_of(FOLDERS_IN_A_ROW) {
+                host::yield_now().await;
+            }
         }
+        if retired.is_empty() {
+            return;
+        }
+        // A crash before this undoes some of the renames; the catalog says what the folders are, and a start repeats them.
+        if let Err(error) = self.disk.sync_dir(&self.layout.kafka()).await {
+            tracing::warn!("{}: the renamed folders could not be flushed: {error}", topic.name);
+        }
+        retired.into_iter().for_each(|folder| self.remove_folder_later(folder, delay));
     }
 }
 
-/// Gives the folder of a deleted partition a name that no partition has, durably.
-pub(super) async fn retire_folder<D: Disk>(
+/// Gives the folder of a deleted partition a name that no partition has; durable after a sync of the folder around it.
+pub(super) fn retire_folder<D: Disk>(
     disk: &D,
     layout: &Layout,
     folder: &Path,
@@ -186,7 +190,6 @@ pub(super) async fn retire_folder<D: Disk>(
 ) -> io::Result<std::path::PathBuf> {
     let retired = retired_name(layout, folder, topic, DELETED_FOLDER);
     disk.rename(folder, &retired)?;
-    disk.sync_dir(&layout.kafka()).await?;
     Ok(retired)
 }
 

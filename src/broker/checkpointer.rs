@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::epochs;
+use super::messages::LogMarks;
 use super::partition::Partition;
 use super::shard::Shard;
-use crate::ids::{LogId, Offset, ProducerId, TopicPartition};
+use crate::ids::{LogId, Offset, ProducerId};
 use crate::log::checkpoint::{Header, Kind, PartitionEntry, ProducerEntry};
 use crate::log::checkpoint_chain::{self as chain, Named, Writer};
 use crate::log::partition_log::ChangedNames;
@@ -314,7 +315,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// The last act of a clean stop: every partition sealed and flushed, one full checkpoint, Kafka's own files.
-    pub(super) async fn close(self: &Rc<Self>) -> Result<Vec<(TopicPartition, Offset, Offset)>, String> {
+    pub(super) async fn close(self: &Rc<Self>) -> Result<Vec<LogMarks>, String> {
         let in_a_sentence = |error: io::Error| format!("{} could not flush its data: {error}", self.id);
         self.log().hurry();
         let last = self.log().last_sequence();
@@ -333,7 +334,7 @@ impl<D: Disk> Shard<D> {
         for partition in self.all_partitions() {
             self.close_partition(&partition).await.map_err(in_a_sentence)?;
             self.note_progress();
-            closed.push((partition.name.clone(), partition.recovery_point.get(), partition.log_start()));
+            closed.push(partition.marks());
         }
         self.report_producers();
         self.log().stop();
@@ -342,13 +343,10 @@ impl<D: Disk> Shard<D> {
 
     /// Writes what only others need: the seal of the active segment, Kafka's snapshot and epochs.
     async fn close_partition(&self, partition: &Rc<Partition<D>>) -> io::Result<()> {
-        let (active, end, folder) = {
-            let log = partition.log.borrow();
-            (log.active().cloned(), log.end(), log.folder().to_path_buf())
-        };
+        let active = partition.log.borrow().active().cloned();
         let Some(active) = active else { return Ok(()) };
         active.seal(self.sealing(partition, true)).await?;
-        super::kafka_view::write(&self.disk, &folder, partition, end).await
+        super::kafka_view::write(&self.disk, partition).await
     }
 }
 

@@ -19,9 +19,9 @@ use crate::log::index::IndexRules;
 use crate::log::log_files::is_no_space;
 use crate::log::segment::{Sealing, Segment};
 use crate::log::swap;
+use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
-use crate::runtime::clock;
 use crate::state::compaction::offset_map::{MapLimits, OffsetMap};
 use crate::state::compaction::retention::LastOfProducer;
 use crate::state::compaction::transactions::CleanedTransactions;
@@ -184,10 +184,8 @@ impl<D: Disk> Shard<D> {
         let stable = partition.high_watermark();
         let candidate = judge(stable.min(partition.cleaning.touchable_below.get()));
         let is_blocked = candidate.is_none() && judge(stable).is_some();
-        let index = IndexRules {
-            interval_bytes: settings.index_interval_bytes,
-            index_bytes_max: settings.segment_index_bytes,
-        };
+        let index =
+            IndexRules { interval_bytes: settings.index_interval_bytes, index_bytes_max: settings.segment_index_bytes };
         let delete_retention_ms = settings.delete_retention_ms;
         Ok(Found { partition: Rc::clone(partition), rules, delete_retention_ms, index, candidate, is_blocked })
     }
@@ -241,7 +239,8 @@ impl<D: Disk> Shard<D> {
     fn empty_map(&self, candidate: &Candidate) -> OffsetMap {
         let cleaner = self.catalog().config().cleaner.clone();
         let shards = usize::try_from(self.shards()).unwrap_or(1);
-        let limits = MapLimits { bytes_max: cleaner.dedupe_buffer_bytes / shards.max(1), load_max: cleaner.load_factor };
+        let limits =
+            MapLimits { bytes_max: cleaner.dedupe_buffer_bytes / shards.max(1), load_max: cleaner.load_factor };
         let records = u64::try_from(candidate.end.0 - candidate.first_dirty.0).unwrap_or(0);
         OffsetMap::new(records, limits, (host::random(), host::random()))
     }

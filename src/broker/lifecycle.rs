@@ -4,11 +4,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::kafka_view;
-use super::messages::{Answer, Ask};
-use super::recovery::{self, Opened, Steps};
+use super::kafka_checkpoints;
+use super::messages::{Answer, Ask, LogMarks};
+use super::recovery::{self, Opened, Progress, Steps};
 use super::shard::Shard;
-use crate::ids::{Offset, TopicPartition};
+use crate::log::recover::Searched;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::disk::Disk;
 
@@ -20,11 +20,15 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     let (disk, layout) = (&shard.disk, &shard.layout);
     let mut steps = Steps::begin();
     let opened = recovery::open(disk, layout, shard.config(), shard.shards(), &mut steps).await?;
-    let Opened { mut store, catalog_host, plan } = opened;
+    let Opened { mut store, catalog_host, mut plan } = opened;
     shard.host_catalog(catalog_host);
-    all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    if all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await? == Progress::WantsMore {
+        tracing::warn!("some files are not as they were left: all that the commit logs still hold is looked through");
+        plan = Arc::new(recovery::widen(disk, layout, &plan).await?);
+        all_recovered(shard, || Ask::Recover(Arc::clone(&plan))).await?;
+    }
     steps.done("partitions brought back");
-    if !plan.is_clean {
+    if plan.searched != Searched::Nothing {
         let synced = disk.sync_fs(layout.root()).await;
         synced.map_err(|error| format!("cannot flush what was recovered: {error}"))?;
     }
@@ -38,18 +42,18 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     }
     let removed = recovery::remove_old_shards(disk, layout, shard.shards()).await;
     removed.unwrap_or_else(|error| tracing::warn!("the folder of a shard that is no more cannot be removed: {error}"));
-    tracing::info!(
-        "retention and compaction are not done yet: topics keep all their data, whatever their settings say"
-    );
     Ok(store)
 }
 
-async fn all_recovered<D: Disk>(shard: &Rc<Shard<D>>, ask: impl Fn() -> Ask) -> Result<(), String> {
+async fn all_recovered<D: Disk>(shard: &Rc<Shard<D>>, ask: impl Fn() -> Ask) -> Result<Progress, String> {
     let asked: Vec<_> = shard.all_shards().map(|other| shard.ask(other, ask())).collect();
-    let mut result = Ok(());
+    let mut result = Ok(Progress::Done);
     for answer in asked {
-        if let Answer::Recovered(Err(sentence)) = answer.await {
-            result = Err(sentence);
+        match answer.await {
+            Answer::Recovered(Ok(Progress::Done)) => {}
+            Answer::Recovered(Ok(Progress::WantsMore)) => result = result.and(Ok(Progress::WantsMore)),
+            Answer::Recovered(Err(sentence)) => result = Err(sentence),
+            _ => unreachable!("a start is answered by what came of it"),
         }
     }
     result
@@ -65,16 +69,17 @@ pub async fn shut_down<D: Disk>(shard: &Rc<Shard<D>>, mut store: Store<D::File>)
         done.await;
     }
     let closing: Vec<_> = shard.all_shards().map(|other| shard.ask(other, Ask::Close)).collect();
-    let mut closed: Vec<(TopicPartition, Offset, Offset)> = Vec::new();
+    let mut closed: Vec<LogMarks> = Vec::new();
     for answer in closing {
         if let Answer::Closed(partitions) = answer.await {
             closed.extend(partitions?);
         }
     }
-    closed.sort();
+    closed.sort_by(|one, other| one.name.cmp(&other.name));
     let (disk, layout) = (&shard.disk, &shard.layout);
     let in_a_sentence = |error: io::Error| format!("cannot write the last state of the data folder: {error}");
-    kafka_view::write_checkpoints(disk, layout, &closed).await.map_err(in_a_sentence)?;
+    kafka_checkpoints::write(disk, layout, &closed).await.map_err(in_a_sentence)?;
+    kafka_checkpoints::write_clean_shutdown(disk, layout).await.map_err(in_a_sentence)?;
     disk.sync_fs(layout.root()).await.map_err(in_a_sentence)?;
     let state = StoreState { clean: true, ..store.state() };
     store.write(state).await.map_err(in_a_sentence)

@@ -13,7 +13,6 @@ use super::partition::{Partition, unsigned};
 use super::shard::{Served, Shard};
 use crate::ids::{Offset, ShardId};
 use crate::log::log_file::LogRecord;
-use crate::log::segment::remove_deleted;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -83,7 +82,7 @@ impl<D: Disk> Shard<D> {
         if to <= partition.planned_start() {
             return Ok(());
         }
-        partition.roll_behind(to, clock::now_ms());
+        self.begin_segment_behind(partition, to);
         let record = LogRecord::log_start(partition.log_id, to);
         let group = self.log().push_reserved(record).ok_or(ErrorCode::KafkaStorageError)?;
         // In the same step, so that a checkpoint which covers the record's group has the start in it.
@@ -99,6 +98,13 @@ impl<D: Disk> Shard<D> {
             drop(work);
         });
         Ok(())
+    }
+
+    /// Where everything goes, the name of an empty segment keeps the end.
+    pub(super) fn begin_segment_behind(&self, partition: &Rc<Partition<D>>, start: Offset) {
+        if partition.roll_behind(start, clock::now_ms()) {
+            self.write_snapshots_soon(partition);
+        }
     }
 
     async fn end_deletion(&self, begun: Begun<D>, deadline: Duration) -> Deleted {
@@ -182,7 +188,7 @@ impl<D: Disk> Shard<D> {
             if partition.is_closed() {
                 return; // gone with its folder
             }
-            if let Err(error) = remove_deleted(&self.disk, &folder, *base).await {
+            if let Err(error) = self.remove_segment_files(&folder, *base).await {
                 tracing::warn!("{}: a deleted segment cannot be unlinked: {error}", partition.name);
             }
         }

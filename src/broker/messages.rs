@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::catalog::{Catalog, Command, ItemResult};
-use super::recovery::RecoveryPlan;
+use super::recovery::{Progress, RecoveryPlan};
 use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
 use crate::state::groups::messages as groups;
@@ -75,6 +75,8 @@ pub enum Ask {
     DeleteRecords(Vec<Deletion>, Duration),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
     Sizes,
+    /// What Kafka's checkpoints say of all partitions of the shard; answered by [`Answer::Marks`].
+    Marks,
     /// Change the catalog (shard 0 only); answered by [`Answer::Changed`].
     Change(Box<Command>),
     /// A new catalog is durable; answered by [`Answer::Done`] once it is visible on the shard.
@@ -98,6 +100,21 @@ pub enum Ask {
     Close,
 }
 
+/// How far a partition is, as Kafka's checkpoints say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogMarks {
+    /// Which partition.
+    pub name: TopicPartition,
+    /// Everything below is flushed.
+    pub recovery_point: Offset,
+    /// First offset that is not readable yet.
+    pub high_watermark: Offset,
+    /// Smallest offset that a client may read, where that lies within the first segment.
+    pub log_start: Option<Offset>,
+    /// Up to where it is compacted, if it is.
+    pub cleaned_to: Option<Offset>,
+}
+
 /// Answers to [`Ask`].
 pub enum Answer {
     /// One result for each batch.
@@ -114,6 +131,8 @@ pub enum Answer {
     Deleted(Vec<Deleted>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
+    /// Of each partition.
+    Marks(Vec<LogMarks>),
     /// One result for each item of the command.
     Changed(Result<Vec<ItemResult>, ErrorCode>),
     /// The answer of a coordinator.
@@ -121,9 +140,9 @@ pub enum Answer {
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
-    Recovered(Result<(), String>),
-    /// The shard is on disk: for each partition (name, recovery point, log start).
-    Closed(Result<Vec<(TopicPartition, Offset, Offset)>, String>),
+    Recovered(Result<Progress, String>),
+    /// The shard is on disk; of each partition.
+    Closed(Result<Vec<LogMarks>, String>),
 }
 
 /// What a produce request waits for.

@@ -7,6 +7,7 @@ use bytes::BytesMut;
 
 use super::cleaner::Cleaning;
 use super::messages::{CheckedBatch, PartitionKey, Records};
+use super::snapshots::Snapshots;
 use super::tail::Tail;
 use super::waiters::{Waiters, Watcher};
 use crate::config::{Durability, TopicSettings};
@@ -56,6 +57,8 @@ pub struct Staged {
     pub is_new_producer: bool,
     /// It is the first batch of the partition since the start.
     pub begins_epoch: bool,
+    /// It is the first batch of a segment behind another one.
+    pub begins_segment: bool,
 }
 
 /// One partition.
@@ -91,6 +94,8 @@ pub struct Partition<D: Disk> {
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
+    /// Kafka's producer snapshots that are not written yet.
+    pub(super) snapshots: Snapshots,
     /// Which leader epoch begins at which offset.
     pub(super) epochs: RefCell<LeaderEpochs>,
     /// A batch was appended since the start.
@@ -136,6 +141,7 @@ impl<D: Disk> Partition<D> {
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
+            snapshots: Snapshots::default(),
             epochs: RefCell::default(),
             is_epoch_begun: Cell::new(false),
             sealed_through: Cell::new(end),
@@ -187,15 +193,22 @@ impl<D: Disk> Partition<D> {
         self.start_moved.raise(unsigned(self.log_start()));
     }
 
-    /// Where all records lie below `start`, a new segment is begun there, so that they can go and its name keeps the end.
-    pub fn roll_behind(&self, start: Offset, now_ms: i64) {
+    /// Where all records lie below `start`, a new segment is begun there, so that they can go and its name keeps the end;
+    /// true if that was done.
+    pub fn roll_behind(&self, start: Offset, now_ms: i64) -> bool {
         if self.is_failed.get() {
-            return;
+            return false;
         }
-        if let Err(error) = self.log.borrow_mut().roll_behind(start, now_ms) {
+        let rolled = self.log.borrow_mut().roll_behind(start, now_ms);
+        match rolled {
+            Ok(true) => self.take_snapshot(self.log.borrow().end()),
+            Ok(false) => {}
             // The old segment stays until the next roll; the commit log and the checkpoint have the start all the same.
-            tracing::warn!("{}: cannot begin a segment behind the deleted records: {error}", self.name);
+            Err(ref error) => {
+                tracing::warn!("{}: cannot begin a segment behind the deleted records: {error}", self.name)
+            }
         }
+        rolled.unwrap_or(false)
     }
 
     /// True once a write of this partition failed: it takes nothing new (architecture decision D10).
@@ -228,10 +241,10 @@ impl<D: Disk> Partition<D> {
         self.high_watermark.wake_all();
     }
 
-    /// Recovery could not bring everything back: nothing new is taken; what is there is whole, and can be read.
+    /// Recovery could not bring everything back, and nobody has accepted that yet: nothing new is taken; what is there is
+    /// whole, and can be read.
     pub fn refuse_after_loss(&self) {
         self.has_lost.set(true);
-        tracing::error!("{}: acknowledged records are missing, see above; it takes no new records", self.name);
     }
 
     /// True if anything was staged since the last time this was asked.
@@ -276,6 +289,7 @@ impl<D: Disk> Partition<D> {
                     stored: None,
                     is_new_producer: false,
                     begins_epoch: false,
+                    begins_segment: false,
                 });
             }
         }
@@ -299,7 +313,7 @@ impl<D: Disk> Partition<D> {
             last_offset: base_offset.plus(i64::from(header.last_offset_delta)),
             max_timestamp: header.max_timestamp,
         };
-        log.prepare(&incoming, context.now_ms).map_err(|error| {
+        let begins_segment = log.prepare(&incoming, context.now_ms).map_err(|error| {
             tracing::error!("{}: cannot begin a segment, the batch is refused: {error}", self.name);
             ErrorCode::KafkaStorageError
         })?;
@@ -313,6 +327,9 @@ impl<D: Disk> Partition<D> {
         log.stage(stored.clone());
         let end = log.end();
         drop(log);
+        if begins_segment {
+            self.take_snapshot(base_offset);
+        }
         let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
         let is_new_producer = self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
@@ -322,7 +339,15 @@ impl<D: Disk> Partition<D> {
         }
         self.is_dirty.set(true);
         let log_append_time_ms = batch.log_append_time_ms;
-        Ok(Staged { base_offset, end, log_append_time_ms, stored: Some(stored), is_new_producer, begins_epoch })
+        Ok(Staged {
+            base_offset,
+            end,
+            log_append_time_ms,
+            stored: Some(stored),
+            is_new_producer,
+            begins_epoch,
+            begins_segment,
+        })
     }
 
     /// Hands what is staged to the kernel: inline as far as it is little. True when more is left for [`Self::write_rest`].

@@ -169,6 +169,9 @@ impl<D: Disk> Shard<D> {
             if staged.begins_epoch {
                 self.write_epochs_soon(partition);
             }
+            if staged.begins_segment {
+                self.write_snapshots_soon(partition);
+            }
             self.keep_in_tail(partition, staged.base_offset, bytes);
         }
         if staged.is_new_producer {

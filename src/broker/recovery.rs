@@ -27,19 +27,30 @@ use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
+use crate::log::losses::{self, Losses};
+use crate::log::names;
 use crate::log::partition_log::LogRules;
-use crate::log::recover::{self, Given};
+use crate::log::recover::{self, Given, Outcome, Recovered, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::host::{self, Queue};
+use crate::runtime::host;
 use crate::state::producers::{Appended, BatchIdentity, Producers};
 
 /// log2 of the block size of the commit log.
 pub const BLOCK_LOG2: u16 = 12;
 /// Files of an earlier life of the log that are kept for reuse.
 const OLD_FILES_KEPT: usize = 2;
+
+/// How far a shard has come with bringing its partitions back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All are back.
+    Done,
+    /// A partition lacks something that more of the commit log may hold: all begin again, with [`widen`].
+    WantsMore,
+}
 
 /// What recovery knows before the partitions are looked at; the same for every shard.
 #[derive(Debug)]
@@ -50,14 +61,18 @@ pub struct RecoveryPlan {
     pub generation: u64,
     /// Of the data folder.
     pub store_id: [u8; 16],
-    /// The last stop was in order.
-    pub is_clean: bool,
+    /// The generation whose commit logs hold something.
+    pub live_generation: u64,
+    /// How much of the commit logs `contents` is.
+    pub searched: Searched,
     /// What the commit logs hold.
     pub contents: LogContents,
     /// What the checkpoints say.
-    pub view: View,
+    pub view: Arc<View>,
     /// How commit logs are made.
     pub commit: CommitSettings,
+    /// Folders of deleted partitions that are still there.
+    pub leftovers: Vec<PathBuf>,
 }
 
 /// A data folder that was opened; shard 0 has it until recovery has ended.
@@ -119,7 +134,8 @@ pub async fn open<D: Disk>(
     steps.done("store opened");
     let (catalog_host, catalog, removed) = open_catalog(disk, layout, config, found.store_id).await?;
     write_identity(disk, layout, &catalog, found.store_id).await.map_err(doing("cannot write meta.properties"))?;
-    retire_leftovers(disk, layout, &catalog, &removed).await.map_err(doing("cannot tidy up deleted topics"))?;
+    let leftovers = retire_leftovers(disk, layout, &catalog, &removed).await;
+    let leftovers = leftovers.map_err(doing("cannot tidy up deleted topics"))?;
     steps.done("catalog read");
     let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
     let contents = if found.clean {
@@ -140,12 +156,32 @@ pub async fn open<D: Disk>(
         catalog: Arc::new(catalog),
         generation: begun.generation,
         store_id: found.store_id,
-        is_clean: found.clean,
+        live_generation: found.live_generation,
+        searched: if found.clean { Searched::Nothing } else { Searched::Needed },
         contents,
-        view,
+        view: Arc::new(view),
         commit,
+        leftovers,
     };
     Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
+}
+
+/// The same with everything that is left of the commit logs, also what checkpoints have covered long ago.
+///
+/// # Errors
+/// A sentence. Nothing of the old logs was changed.
+pub async fn widen<D: Disk>(disk: &D, layout: &Layout, plan: &RecoveryPlan) -> Result<RecoveryPlan, String> {
+    let folders = shard_folders(disk, &layout.own()).map_err(doing("cannot list the shards' folders"))?;
+    let folders: Vec<_> = folders.into_iter().map(|path| LogFolder { path, oldest_needed: None }).collect();
+    let read = read_logs(disk, &folders, plan.live_generation, plan.store_id).await;
+    Ok(RecoveryPlan {
+        catalog: Arc::clone(&plan.catalog),
+        searched: Searched::All,
+        contents: read.map_err(doing("cannot read the commit log"))?,
+        view: Arc::clone(&plan.view),
+        leftovers: plan.leftovers.clone(),
+        ..*plan
+    })
 }
 
 /// The catalog as its log says, with this broker's identity in it, and the topics that the log says were deleted.
@@ -209,36 +245,38 @@ async fn write_identity<D: Disk>(disk: &D, layout: &Layout, catalog: &Catalog, s
     disk.write_file_atomically(&path, kafka_files::encode_meta_properties(&meta, clock::now_ms()).into()).await
 }
 
-/// Finishes deletions that a crash has interrupted. Folders that the catalog never knew are left alone (storage rule S12).
+/// Finds what deletions have left, and renames what a crash has kept from it. Folders that the catalog never knew are left
+/// alone (storage rule S12).
 async fn retire_leftovers<D: Disk>(
     disk: &D,
     layout: &Layout,
     catalog: &Catalog,
     removed: &[Arc<Topic>],
-) -> io::Result<()> {
+) -> io::Result<Vec<PathBuf>> {
+    let mut is_renamed = false;
     for topic in removed {
         for partition in 0..topic.partition_count() {
             let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
             let folder = layout.partition(&name);
             if catalog_host::folder_topic(disk, &folder).await == Some(topic.id) {
-                catalog_host::retire_folder(disk, layout, &folder, topic.id).await?;
+                catalog_host::retire_folder(disk, layout, &folder, topic.id)?;
+                is_renamed = true;
             }
         }
     }
+    if is_renamed {
+        disk.sync_dir(&layout.kafka()).await?;
+    }
+    let mut leftovers = Vec::new();
     for entry in disk.list(&layout.kafka())?.into_iter().filter(|entry| entry.is_dir) {
         let path = layout.kafka().join(&entry.name);
         if entry.name.ends_with(DELETED_FOLDER) {
-            let disk = disk.clone();
-            host::spawn(Queue::Background, async move {
-                if let Err(error) = disk.remove_dir_all(&path).await {
-                    tracing::warn!("{}: cannot be removed: {error}", path.display());
-                }
-            });
+            leftovers.push(path);
         } else if !is_known(catalog, &entry.name) {
             tracing::warn!("{}: belongs to no topic that the catalog knows; it is left alone", path.display());
         }
     }
-    Ok(())
+    Ok(leftovers)
 }
 
 fn is_known(catalog: &Catalog, folder: &str) -> bool {
@@ -315,7 +353,8 @@ fn commit_settings<D: Disk>(
 
 impl<D: Disk> Shard<D> {
     /// Brings the partitions of this shard back.
-    pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
+    pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<Progress, String> {
+        self.partitions.borrow_mut().clear();
         self.begin_generation(plan.generation);
         self.tick.set(u64::try_from(clock::now_ms()).unwrap_or(0));
         self.set_catalog(Arc::clone(&plan.catalog));
@@ -326,10 +365,11 @@ impl<D: Disk> Shard<D> {
             let known = producers.remove(&log_id);
             let back = self.recover_partition(plan, &topic, key, log_id, known, &mut reader).await;
             let back = back.map_err(|error| format!("{}-{}: {error}", topic.name, key.partition))?;
+            let Some(back) = back else { return Ok(Progress::WantsMore) };
             self.partitions.borrow_mut().insert(key, Rc::new(back));
         }
         self.count_recovered_producers();
-        Ok(())
+        Ok(Progress::Done)
     }
 
     fn own_partitions(&self, catalog: &Catalog) -> Vec<(Arc<Topic>, PartitionKey, LogId)> {
@@ -340,6 +380,7 @@ impl<D: Disk> Shard<D> {
         all.filter(|(_, key, _)| self.owns(*key)).collect()
     }
 
+    /// `None` where more of the commit log is wanted.
     async fn recover_partition(
         &self,
         plan: &RecoveryPlan,
@@ -348,13 +389,14 @@ impl<D: Disk> Shard<D> {
         log_id: LogId,
         mut known: Option<Producers>,
         reader: &mut RecordReader<D>,
-    ) -> io::Result<Partition<D>> {
+    ) -> io::Result<Option<Partition<D>>> {
         let name = TopicPartition { topic: Arc::clone(&topic.name), partition: key.partition };
         let folder = self.layout.partition(&name);
         self.prepare_folder(&folder, &name, topic.id).await?;
         let merged = plan.view.logs.get(&log_id);
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
+        let mut losses = losses::read(&self.disk, &folder).await?;
         let (recovered, mut producers, listed) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
@@ -364,15 +406,18 @@ impl<D: Disk> Shard<D> {
                 entry: merged.map(|merged| &merged.partition),
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
+                searched: plan.searched,
+                losses,
             };
-            let recovered = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
+            let outcome = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
                 replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
                 listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
-            for note in &recovered.notes {
-                tracing::warn!("{note}");
-            }
+            let (Outcome::Back(Recovered { notes, .. }) | Outcome::WantsMore { notes }) = &outcome;
+            notes.iter().for_each(|note| tracing::warn!("{note}"));
+            let Outcome::Back(recovered) = outcome else { return Ok(None) };
+            losses = recovered.losses.clone();
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
             }
@@ -381,29 +426,40 @@ impl<D: Disk> Shard<D> {
         if merged.is_none() {
             kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
         }
+        for as_of in &recovered.stray_snapshots {
+            self.disk.remove_file(&names::path(&folder, *as_of, names::Kind::Snapshot)).await?;
+        }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.snapshots.found(recovered.newest_snapshot);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         if recovered.has_changed {
-            self.save_what_was_walked(&partition, plan.is_clean).await?;
+            self.save_what_was_walked(&partition).await;
         }
         partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
         if partition.sealed_through.get() < partition.high_watermark() {
             partition.mark_dirty();
         }
-        if recovered.has_lost {
-            partition.refuse_after_loss();
-        }
-        Ok(partition)
+        self.refuse_after(&losses, &partition);
+        Ok(Some(partition))
+    }
+
+    fn refuse_after(&self, losses: &Losses, partition: &Partition<D>) {
+        let Some(lost) = losses.open() else { return };
+        let (name, data) = (&partition.name, self.layout.root().display());
+        tracing::error!(
+            "{name}: {lost} were acknowledged and are lost; what is left can be read, nothing new is taken until somebody \
+             has accepted that: stop the broker and run `corelane repair accept-loss {name} --data {data} --yes`"
+        );
+        partition.refuse_after_loss();
     }
 
     /// The next checkpoint moves the recovery point over what was walked: that, and the leader epochs that were met there,
-    /// must be on disk before. After a crash the whole file system is flushed when all partitions are back.
-    async fn save_what_was_walked(&self, partition: &Partition<D>, is_clean: bool) -> io::Result<()> {
+    /// must be on disk before. The whole file system is flushed when all partitions are back.
+    async fn save_what_was_walked(&self, partition: &Partition<D>) {
         if let Err(error) = epochs::write(&self.disk, partition).await {
             // Cut short, the file is no list any more, and the segments are asked.
             tracing::warn!("{}: the leader epochs could not be written: {error}", partition.name);
         }
-        if is_clean { self.disk.sync_fs(self.layout.root()).await } else { Ok(()) }
     }
 
     /// The folder must be this topic's: a crash may have come between the catalog's record and the folder.
@@ -440,6 +496,7 @@ impl<D: Disk> Shard<D> {
         let _first = self.commit_log.set(log);
         let _first = self.checkpointer.set(Checkpointer::new(folder, names, next_seq));
         self.old_files.borrow_mut().extend(old.into_iter().map(|log| log.path));
+        self.take_leftovers(&plan.leftovers);
         self.checkpoint_all().await.map_err(doing("cannot write the first checkpoint"))
     }
 

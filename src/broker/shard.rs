@@ -25,6 +25,8 @@ use super::partition::Partition;
 use super::placement;
 use super::producer_ids::{self, ProducerIds};
 use super::producer_limits::ProducerLimits;
+use super::recovery::Progress;
+use super::removal::Removal;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
 use crate::ids::{LogId, Offset, ProducerId, ShardId, TopicPartition};
@@ -129,6 +131,7 @@ pub struct Shard<D: Disk> {
     pub(super) removed: RefCell<Vec<LogId>>,
     /// Commit log files of earlier generations, until recovery has ended.
     pub(super) old_files: RefCell<Vec<PathBuf>>,
+    pub(super) removal: Removal,
     generation: Cell<u64>,
     is_serving: Cell<bool>,
     /// The last checkpoint is being written.
@@ -181,6 +184,7 @@ impl<D: Disk> Shard<D> {
             log_is_pinned: Cell::default(),
             removed: RefCell::default(),
             old_files: RefCell::default(),
+            removal: Removal::default(),
             generation: Cell::default(),
             is_serving: Cell::default(),
             is_closing: Cell::default(),
@@ -496,13 +500,16 @@ impl<D: Disk> Shard<D> {
             Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
             Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
+            Ask::Marks => Served::Now(Answer::Marks(self.own_marks())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
             Ask::Publish(catalog) => to_its_end(async move {
                 shard.publish(catalog).await;
                 Answer::Done
             }),
             Ask::Recover(plan) => to_its_end(async move { Answer::Recovered(shard.recover(&plan).await) }),
-            Ask::Settle(plan) => to_its_end(async move { Answer::Recovered(shard.settle(&plan).await) }),
+            Ask::Settle(plan) => {
+                to_its_end(async move { Answer::Recovered(shard.settle(&plan).await.map(|()| Progress::Done)) })
+            }
             Ask::Serve => to_its_end(async move {
                 shard.start_tasks();
                 shard.adopt_old_files().await;
@@ -534,8 +541,13 @@ impl<D: Disk> Shard<D> {
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
         host::spawn(Queue::Background, Rc::clone(self).keep_compacting());
+        host::spawn(Queue::Background, Rc::clone(self).keep_retention());
+        if self.id == ShardId(0) {
+            host::spawn(Queue::Background, Rc::clone(self).keep_kafka_checkpoints());
+        }
         // What a crash left between a moved log start and the removal of the files below it.
         self.all_partitions().iter().for_each(|partition| self.remove_below_start(partition));
+        self.remove_leftovers();
     }
 
     /// What is done when the shard takes nothing new any more: its connections end.

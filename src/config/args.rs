@@ -1,6 +1,7 @@
 //! The command line, as typed.
 
 use super::listeners::Endpoint;
+use super::offline_args::{DumpArgs, ImportArgs, RepairArgs, VerifyArgs};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -35,6 +36,14 @@ pub enum Command<B: ClapArgs> {
     Config(ConfigArgs),
     /// Load a broker and measure it
     Bench(B),
+    /// Check every file of a stopped broker's data folder; writes nothing
+    Verify(VerifyArgs),
+    /// Print what files of a data folder hold
+    Dump(DumpArgs),
+    /// Take the folder of a partition into a stopped broker's data folder
+    Import(ImportArgs),
+    /// Repair a stopped broker's data folder
+    Repair(RepairArgs),
 }
 
 /// Arguments of `corelane config`.
@@ -166,6 +175,11 @@ mod tests {
             &["serve", "--set", "a"],
             &["srve"],
             &["config"],
+            &["verify"],
+            &["dump", "--json"],
+            &["import"],
+            &["repair"],
+            &["repair", "accept-loss", "--yes"],
         ] {
             assert_eq!(parse(words).unwrap_err().exit_code(), 2, "{words:?}");
         }

@@ -11,6 +11,7 @@ mod describe;
 mod groups;
 mod listeners;
 mod names;
+pub mod offline_args;
 mod origin;
 mod properties;
 mod show;

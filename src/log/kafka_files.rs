@@ -45,11 +45,31 @@ pub struct Malformed {
 /// An offset checkpoint file.
 #[must_use]
 pub fn encode_offsets<'a>(entries: impl ExactSizeIterator<Item = (&'a TopicPartition, Offset)>) -> String {
-    let mut text = checkpoint_head(entries.len());
-    for (of, offset) in entries {
-        push_line(&mut text, format_args!("{} {} {}", of.topic, of.partition, offset));
+    let mut text = OffsetsText::of(entries.len());
+    entries.for_each(|(of, offset)| text.push(of, offset));
+    text.end()
+}
+
+/// An offset checkpoint file in the making.
+pub struct OffsetsText(String);
+
+impl OffsetsText {
+    /// A file of so many entries.
+    #[must_use]
+    pub fn of(entries: usize) -> Self {
+        Self(checkpoint_head(entries))
     }
-    text
+
+    /// The next entry.
+    pub fn push(&mut self, of: &TopicPartition, offset: Offset) {
+        push_line(&mut self.0, format_args!("{} {} {}", of.topic, of.partition, offset));
+    }
+
+    /// The whole text.
+    #[must_use]
+    pub fn end(self) -> String {
+        self.0
+    }
 }
 
 /// Reads an offset checkpoint file; an empty one has no entries.

@@ -3,6 +3,7 @@
 pub mod catalog_log;
 pub mod checkpoint;
 pub mod checkpoint_chain;
+pub mod closed;
 pub mod commit_log;
 pub mod commit_pace;
 pub mod compacted;
@@ -19,6 +20,7 @@ pub mod log_files;
 mod log_maker;
 mod log_pool;
 pub mod log_reader;
+pub mod losses;
 pub mod names;
 pub mod partition_log;
 pub mod recover;

@@ -73,6 +73,21 @@ pub fn path(folder: &Path, base: Offset, kind: Kind) -> PathBuf {
     folder.join(file_name(base, kind))
 }
 
+/// Ending of a snapshot that is not whole yet.
+const UNFINISHED: &str = ".tmp";
+
+/// The path of a snapshot that is not whole yet.
+#[must_use]
+pub fn unfinished_snapshot(folder: &Path, as_of: Offset) -> PathBuf {
+    folder.join(file_name(as_of, Kind::Snapshot) + UNFINISHED)
+}
+
+/// True for the name of a snapshot that was never finished.
+#[must_use]
+pub fn is_unfinished_snapshot(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).and_then(parse).is_some_and(|(_, kind)| kind == Kind::Snapshot)
+}
+
 /// Reads a name; `None` for everything that is not exactly of this form.
 #[must_use]
 pub fn parse(name: &str) -> Option<(Offset, Kind)> {

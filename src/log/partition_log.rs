@@ -202,11 +202,12 @@ impl<D: Disk> PartitionLog<D> {
         self.segments.iter().map(|segment| segment.bytes()).sum()
     }
 
-    /// Makes sure that a segment can take the batch: begins a new one when it is time. The only step of an append that can fail.
+    /// Makes sure that a segment can take the batch: begins a new one when it is time, and says whether it stands behind
+    /// another one. The only step of an append that can fail.
     ///
     /// # Errors
     /// Those of making a file; nothing has changed then.
-    pub fn prepare(&mut self, incoming: &Incoming, now_ms: i64) -> io::Result<()> {
+    pub fn prepare(&mut self, incoming: &Incoming, now_ms: i64) -> io::Result<bool> {
         self.prepare_at(incoming, self.end, now_ms)
     }
 
@@ -214,12 +215,13 @@ impl<D: Disk> PartitionLog<D> {
     ///
     /// # Errors
     /// As [`Self::prepare`].
-    pub fn prepare_at(&mut self, incoming: &Incoming, base: Offset, now_ms: i64) -> io::Result<()> {
+    pub fn prepare_at(&mut self, incoming: &Incoming, base: Offset, now_ms: i64) -> io::Result<bool> {
         let fits = self.active().is_some_and(|active| !active.should_roll(&self.rules.roll, incoming, now_ms));
         if fits {
-            return Ok(());
+            return Ok(false);
         }
-        self.begin_segment(base, now_ms)
+        self.begin_segment(base, now_ms)?;
+        Ok(self.segments.len() > 1)
     }
 
     fn begin_segment(&mut self, base: Offset, now_ms: i64) -> io::Result<()> {
@@ -269,13 +271,17 @@ impl<D: Disk> PartitionLog<D> {
         self.end = self.end.max(end);
     }
 
-    /// Begins a segment at the end if all records lie below `start` and the active segment has any.
+    /// Begins a segment at the end if all records lie below `start` and the active segment has any; true if it did.
     ///
     /// # Errors
     /// Those of making a file; nothing has changed then.
-    pub fn roll_behind(&mut self, start: Offset, now_ms: i64) -> io::Result<()> {
+    pub fn roll_behind(&mut self, start: Offset, now_ms: i64) -> io::Result<bool> {
         let has_records = self.active().is_some_and(|active| active.bytes() > 0);
-        if start < self.end || !has_records { Ok(()) } else { self.begin_segment(self.end, now_ms) }
+        if start < self.end || !has_records {
+            return Ok(false);
+        }
+        self.begin_segment(self.end, now_ms)?;
+        Ok(true)
     }
 
     /// Clients may not read below `start` any more; it never moves back.

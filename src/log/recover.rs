@@ -3,18 +3,23 @@
 //! Guarantees: the log start and the end never go back; a batch that the commit log holds is there afterwards, at its
 //! offset; what lies in a segment beyond the commit log is kept as far as it is whole; what is missing below the recovery
 //! point is said, and its offsets are not used again. It only shortens segments above the recovery point and appends bytes
-//! that are still in live logs, so that a crash in the middle repeats it.
+//! that are still in live logs, so that a crash in the middle repeats it. What is lost is on disk, by name, before anything
+//! goes on behind it ([`losses`]). What lies below the recovery point: `recover/below.rs`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+mod below;
+
 use super::checkpoint::PartitionEntry;
+use super::closed;
 use super::crc::crc32c;
 use super::log_reader::{Located, RecordReader};
+use super::losses::{self, Losses};
 use super::names::{self, Kind};
 use super::partition_log::{LogRules, PartitionLog};
 use super::scan::{BatchFacts, Gaps, Stop};
@@ -40,7 +45,47 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
+    /// How much of the commit log that is.
+    pub searched: Searched,
+    /// What an earlier start has found to be gone: it is not named again.
+    pub losses: Losses,
 }
+
+/// How much of the commit log was read before a partition is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Searched {
+    /// Nothing: the last stop was in order, and every file should be as it was left.
+    Nothing,
+    /// What no checkpoint covers.
+    Needed,
+    /// All that is left of it: what is not in there either is lost.
+    All,
+}
+
+/// What bringing a partition back came to.
+pub enum Outcome<D: Disk> {
+    /// It is back.
+    Back(Recovered<D>),
+    /// Something is not as it was left, and more of the commit log may help: begin again with that. Nothing was given up.
+    WantsMore {
+        /// What was found so far.
+        notes: Vec<String>,
+    },
+}
+
+/// Why a step did not come to its end.
+enum Stopped {
+    WantsMore,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Step<T> = Result<T, Stopped>;
 
 /// A partition that is back.
 pub struct Recovered<D: Disk> {
@@ -48,12 +93,16 @@ pub struct Recovered<D: Disk> {
     pub log: PartitionLog<D>,
     /// Sentences about what was found, for the log.
     pub notes: Vec<String>,
-    /// Acknowledged records are missing: nothing may be written before somebody has accepted that.
-    pub has_lost: bool,
+    /// Acknowledged offsets that are missing, those that were given among them; on disk already.
+    pub losses: Losses,
     /// Batches that were handed out are not in the log after all: begin again, the segments are right now.
     pub must_repeat: bool,
     /// The files were not as a checkpoint says: what was cut and written is not durable yet.
     pub has_changed: bool,
+    /// Producer snapshots that belong to no segment, as of which offsets; that of the last clean stop is not among them.
+    pub stray_snapshots: Vec<Offset>,
+    /// The newest of the others.
+    pub newest_snapshot: Option<Offset>,
 }
 
 /// A batch behind the recovery point that was in a segment.
@@ -85,9 +134,13 @@ struct Recovery<'a, D: Disk, F> {
     committed: HashMap<Offset, i64>,
     on_batch: F,
     notes: Vec<String>,
-    has_lost: bool,
+    /// Segments that have a seal.
+    sealed: BTreeSet<Offset>,
+    /// Segments below the recovery point that are not there.
+    missing: BTreeSet<Offset>,
     must_repeat: bool,
     has_changed: bool,
+    snapshots: Vec<Offset>,
 }
 
 /// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
@@ -100,7 +153,7 @@ pub async fn recover<D: Disk>(
     reader: &mut RecordReader<D>,
     given: Given<'_>,
     on_batch: impl FnMut(&BatchFacts, Option<i64>),
-) -> io::Result<Recovered<D>> {
+) -> io::Result<Outcome<D>> {
     let committed = given.located.iter().map(|located| (located.offset, located.committed_ms)).collect();
     let mut recovery = Recovery {
         disk,
@@ -113,48 +166,67 @@ pub async fn recover<D: Disk>(
         committed,
         on_batch,
         notes: Vec::new(),
-        has_lost: false,
+        sealed: BTreeSet::new(),
+        missing: BTreeSet::new(),
         must_repeat: false,
         has_changed: false,
+        snapshots: Vec::new(),
     };
-    recovery.find_segments(reader).await?;
-    recovery.replay(reader).await
+    let replayed = match recovery.find_segments(reader).await {
+        Ok(()) => recovery.replay(reader).await,
+        Err(stopped) => Err(stopped),
+    };
+    match replayed {
+        Ok(log) => Ok(Outcome::Back(recovery.done(log))),
+        Err(Stopped::WantsMore) => Ok(Outcome::WantsMore { notes: recovery.notes }),
+        Err(Stopped::Failed(error)) => Err(error),
+    }
 }
 
 type Files = Vec<(Offset, u64)>;
 
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
-    async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> Step<()> {
         self.notes.extend(swap::finish(self.disk, &self.given.folder).await?);
-        let mut files = self.list_files().await?;
+        let (mut files, orphans) = self.list_files().await?;
         self.find_point(&files);
+        self.add_missing(&mut files, orphans);
         while self.first_is_deleted(&files) {
             let (base, _) = files.remove(0);
             self.remove_segment(base).await?;
         }
-        self.look_for_missing(&files);
         if self.is_as_checkpointed(&files) {
-            return self.adopt_as_checkpointed(&files).await;
+            return self.adopt_as_checkpointed(&files, reader).await;
+        }
+        if self.given.searched == Searched::Nothing {
+            return Err(Stopped::WantsMore);
         }
         self.has_changed = true;
         self.walk_files(&files, reader).await
     }
 
-    /// The segments; what an earlier life has renamed for removal is unlinked.
-    async fn list_files(&self) -> io::Result<Files> {
+    /// The segments, and the bases of those that have lost their `.log`; what an earlier life has renamed for removal, or
+    /// has not finished, is unlinked.
+    async fn list_files(&mut self) -> io::Result<(Files, BTreeSet<Offset>)> {
         let entries = match self.disk.list(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        for retired in entries.iter().filter(|entry| names::parse_deleted(&entry.name).is_some()) {
-            self.disk.remove_file(&self.given.folder.join(&retired.name)).await?;
+        let is_left = |name: &str| names::parse_deleted(name).is_some() || names::is_unfinished_snapshot(name);
+        for left in entries.iter().filter(|entry| is_left(&entry.name)) {
+            self.disk.remove_file(&self.given.folder.join(&left.name)).await?;
         }
-        let is_log = |entry: &crate::runtime::disk::Entry| match names::parse(&entry.name) {
-            Some((base, Kind::Log)) => Some((base, entry.bytes)),
-            _ => None,
-        };
-        Ok(entries.iter().filter_map(is_log).collect())
+        let mut files = Vec::new();
+        for entry in &entries {
+            match names::parse(&entry.name) {
+                Some((base, Kind::Log)) => files.push((base, entry.bytes)),
+                Some((as_of, Kind::Snapshot)) => self.snapshots.push(as_of),
+                _ => {}
+            }
+        }
+        self.sealed = closed::sealed(&entries);
+        Ok((files, closed::without_log(&entries)))
     }
 
     /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the
@@ -181,31 +253,22 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         self.given.entry.is_some() && *next <= self.start && *next <= self.point.offset
     }
 
-    /// Files that the checkpoint promises and that are not there.
-    fn look_for_missing(&mut self, files: &[(Offset, u64)]) {
-        if self.given.entry.is_none() || self.start >= self.point.offset {
-            return;
+    /// Notes, durably, that the offsets from `from` to below `to` are nowhere.
+    async fn lose(&mut self, from: Offset, to: Offset) -> Step<()> {
+        if from >= to || self.given.losses.covers(from, to) {
+            return Ok(());
         }
-        let first = files.first().map_or(self.point.offset, |file| file.0.min(self.point.offset));
-        self.lose(self.start, first);
-        self.start = self.start.max(first);
-        let has_active = files.iter().any(|file| file.0 == self.point.base);
-        if self.point.position > 0 && !has_active {
-            self.lose(self.start.max(self.point.base), self.point.offset);
+        if self.given.searched != Searched::All {
+            return Err(Stopped::WantsMore);
         }
-    }
-
-    /// Notes that the offsets from `from` to below `to` are nowhere.
-    fn lose(&mut self, from: Offset, to: Offset) {
-        if from >= to {
-            return;
-        }
-        self.has_lost = true;
+        self.given.losses.add(from, to);
+        losses::write(self.disk, &self.given.folder, &self.given.losses).await?;
         self.notes.push(format!(
             "{}: offsets {from} to {} are neither in the segments nor in the commit log; they are not used again",
             self.given.folder.display(),
             Offset(to.0 - 1)
         ));
+        Ok(())
     }
 
     /// True when the files are exactly what the checkpoint says and the commit log has nothing to add.
@@ -219,13 +282,15 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         adds_nothing && same_end
     }
 
-    async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)]) -> io::Result<()> {
+    async fn adopt_as_checkpointed(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> Step<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
-            let end = files.get(at + 1).map_or(self.point.offset, |next| next.0);
-            self.segments.push(self.existing(*base, *bytes, end));
+            match files.get(at + 1) {
+                Some(next) => self.adopt_closed(*base, *bytes, next.0, reader).await?,
+                None => self.segments.push(self.existing(*base, *bytes, self.point.offset)),
+            }
         }
         match self.segments.last() {
-            Some(active) => active.load_indexes().await,
+            Some(active) => Ok(active.load_indexes().await?),
             None => Ok(()),
         }
     }
@@ -236,53 +301,57 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Rc::new(Segment::existing(self.disk.clone(), folder, base, self.given.rules.index, clock::now_ms(), known))
     }
 
-    async fn walk_files(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn walk_files(&mut self, files: &[(Offset, u64)], reader: &mut RecordReader<D>) -> Step<()> {
         for (at, (base, bytes)) in files.iter().enumerate() {
             let next = files.get(at + 1).map(|next| next.0);
             if *base < self.point.base {
                 // A later file may have to go: the log goes on at the recovery point then.
                 let end = next.map_or(self.point.offset, |next| next.min(self.point.offset));
-                self.segments.push(self.existing(*base, *bytes, end));
+                self.adopt_closed(*base, *bytes, end, reader).await?;
             } else if *base == self.point.base && *bytes < self.point.position {
-                self.keep_damaged(*base).await?;
+                self.mend(*base, self.point.offset, reader).await?;
             } else if *base == self.point.base {
                 self.walk_file(*base, *bytes, self.point.position).await?;
             } else {
                 self.walk_later(*base, *bytes, reader).await?;
             }
         }
-        self.begin_behind_unwalked()
+        Ok(self.begin_behind_unwalked()?)
     }
 
-    /// Nothing is appended to a file that was not walked: the next start would not see that it is there already.
+    /// Nothing is appended to a file that was not walked, or that has a hole below the recovery point: the next start would
+    /// not see that it is there already.
     fn begin_behind_unwalked(&mut self) -> io::Result<()> {
-        let Some(last) = self.segments.last().filter(|last| last.base() < self.point.base) else { return Ok(()) };
-        let (disk, folder) = (self.disk.clone(), Rc::clone(&self.given.folder));
-        let begun = Segment::create(disk, folder, self.end.max(last.end()), self.given.rules.index, clock::now_ms())?;
-        self.segments.push(Rc::new(begun));
+        let point = self.point;
+        let is_unwalked = |last: &Segment<D>| {
+            last.base() < point.base || (last.base() == point.base && last.bytes() < point.position)
+        };
+        let Some(last) = self.segments.last().filter(|last| is_unwalked(last)) else { return Ok(()) };
+        let begun = self.make(self.end.max(last.end()))?;
+        self.segments.push(begun);
         Ok(())
     }
 
     /// A file that was begun behind the recovery point.
-    async fn walk_later(&mut self, base: Offset, bytes: u64, reader: &mut RecordReader<D>) -> io::Result<()> {
+    async fn walk_later(&mut self, base: Offset, bytes: u64, reader: &mut RecordReader<D>) -> Step<()> {
         if base > self.end && base <= self.start {
             self.pass_deleted(base, reader).await?;
         }
         if base == self.end {
-            return self.walk_file(base, bytes, 0).await;
+            return Ok(self.walk_file(base, bytes, 0).await?);
         }
         if base < self.end || base < self.point.offset {
-            return self.set_aside(base).await;
+            return Ok(self.set_aside(base).await?);
         }
         // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if a
         // checkpoint says from where on, and without one if the commit log begins before this file.
         let goes_on = self.given.located.first().is_some_and(|located| located.offset < base);
         if self.given.entry.is_some() || goes_on {
-            return self.remove_segment(base).await;
+            return Ok(self.remove_segment(base).await?);
         }
-        self.lose(self.end, base);
+        self.lose(self.end, base).await?;
         self.end = base;
-        self.walk_file(base, bytes, 0).await
+        Ok(self.walk_file(base, bytes, 0).await?)
     }
 
     /// The segments up to `to` are gone because the log start moved above them; their producers are remembered all the same.
@@ -315,6 +384,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 on_batch(batch, committed.get(&batch.base_offset).copied());
             })
             .await?;
+        if self.sealed.contains(&base) {
+            self.remove_seal(base).await?;
+        }
         self.end = end.next_offset;
         if let Some(stop) = end.stop.filter(|stop| *stop != Stop::Zeros) {
             let path = segment.path(Kind::Log);
@@ -322,30 +394,6 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.notes.push(format!("{}: {stop} at byte {}, {cut} bytes were cut off", path.display(), end.position));
         }
         self.segments.push(segment);
-        Ok(())
-    }
-
-    /// The file ends below what the checkpoint promises: what is whole is kept. The rest may still be in the commit log.
-    async fn keep_damaged(&mut self, base: Offset) -> io::Result<()> {
-        let segment = self.existing(base, 0, base);
-        let point = self.point;
-        let mut whole = (0, base);
-        let note = |batch: &BatchFacts, _: &[u8]| {
-            if batch.next_offset() <= point.offset {
-                whole = (batch.end_position(), batch.next_offset());
-            }
-        };
-        segment.recover(0, base, Gaps::Allowed, note).await?;
-        // What a start that did not come to its end has put behind the gap comes out of the commit log again.
-        segment.truncate(whole.0, whole.1).await?;
-        let path = segment.path(Kind::Log);
-        self.segments.push(segment);
-        self.notes.push(format!("{}: {} bytes are whole, {} were flushed", path.display(), whole.0, point.position));
-        if self.given.located.iter().any(|located| located.offset == whole.1) {
-            self.end = whole.1;
-        } else {
-            self.lose(whole.1.max(self.start), point.offset);
-        }
         Ok(())
     }
 
@@ -371,7 +419,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     }
 
     /// Appends what the commit log holds and the segments do not.
-    async fn replay(mut self, reader: &mut RecordReader<D>) -> io::Result<Recovered<D>> {
+    async fn replay(&mut self, reader: &mut RecordReader<D>) -> Step<PartitionLog<D>> {
         let located = self.given.located;
         let mut compared = Offset(-1);
         for one in located {
@@ -381,7 +429,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                 self.compare(one, reader).await?;
             }
         }
-        self.start_behind_gap();
+        self.start_behind_gap().await?;
         let segments = std::mem::take(&mut self.segments);
         let folder = Rc::clone(&self.given.folder);
         let (start, end) = (self.start, self.end);
@@ -390,28 +438,45 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             self.append(&mut log, one, reader).await?;
         }
         log.write_some(usize::MAX)?;
-        self.end_behind_gap(&mut log);
+        self.end_behind_gap(&mut log).await?;
         let end = log.end();
         log.make_visible(end);
-        let (notes, has_lost) = (self.notes, self.has_lost);
-        Ok(Recovered { log, notes, has_lost, must_repeat: self.must_repeat, has_changed: self.has_changed })
+        Ok(log)
     }
 
-    /// Where the commit log begins behind the end and no segment is left, the log begins there too.
-    fn start_behind_gap(&mut self) {
-        let next = self.given.located.iter().find(|one| one.offset >= self.end);
-        let Some(next) = next.filter(|_| self.segments.is_empty()) else { return };
-        let end = self.end.max(self.start);
-        if next.offset > end {
-            self.lose(end, next.offset);
-            (self.start, self.end) = (next.offset, next.offset);
+    fn done(self, log: PartitionLog<D>) -> Recovered<D> {
+        let (stray_snapshots, kept): (Vec<_>, Vec<_>) = {
+            let is_stray = strays_of(&self.snapshots, &log);
+            self.snapshots.iter().copied().partition(is_stray)
+        };
+        Recovered {
+            log,
+            notes: self.notes,
+            losses: self.given.losses,
+            must_repeat: self.must_repeat,
+            has_changed: self.has_changed,
+            stray_snapshots,
+            newest_snapshot: kept.into_iter().max(),
         }
     }
 
+    /// Where the commit log begins behind the end and no segment is left, the log begins there too.
+    async fn start_behind_gap(&mut self) -> Step<()> {
+        let next = self.given.located.iter().find(|one| one.offset >= self.end);
+        let Some(next) = next.filter(|_| self.segments.is_empty()) else { return Ok(()) };
+        let end = self.end.max(self.start);
+        if next.offset > end {
+            self.lose(end, next.offset).await?;
+            (self.start, self.end) = (next.offset, next.offset);
+        }
+        Ok(())
+    }
+
     /// Neither the recovery point nor the log start may be above the end.
-    fn end_behind_gap(&mut self, log: &mut PartitionLog<D>) {
-        self.lose(log.end().max(self.start), self.point.offset);
+    async fn end_behind_gap(&mut self, log: &mut PartitionLog<D>) -> Step<()> {
+        self.lose(log.end().max(self.start), self.point.offset).await?;
         log.skip_to(self.point.offset.max(self.start));
+        Ok(())
     }
 
     /// A batch that both have must be the same in both; if not, the commit log's was acknowledged (storage rule S9).
@@ -465,12 +530,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         Ok(kept)
     }
 
-    async fn append(
-        &mut self,
-        log: &mut PartitionLog<D>,
-        one: &Located,
-        reader: &mut RecordReader<D>,
-    ) -> io::Result<()> {
+    async fn append(&mut self, log: &mut PartitionLog<D>, one: &Located, reader: &mut RecordReader<D>) -> Step<()> {
         if one.offset < log.end() {
             // Written twice: a start that did not come to its end had replayed it.
             return Ok(());
@@ -482,7 +542,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             log.skip_to(facts.next_offset());
             return Ok(());
         }
-        self.lose(log.end().max(self.start), facts.base_offset);
+        self.lose(log.end().max(self.start), facts.base_offset).await?;
         let incoming =
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
@@ -517,4 +577,15 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             format!("{folder}: the commit log holds no batch for offset {}", one.offset),
         )
     }
+}
+
+/// All but those of a segment's base, and the newest one behind the last base: that of a clean stop.
+///
+/// Source: apache/kafka `ProducerStateManager.removeStraySnapshots`.
+fn strays_of<D: Disk>(snapshots: &[Offset], log: &PartitionLog<D>) -> impl Fn(&Offset) -> bool {
+    let is_base = |as_of: &Offset| log.segments().binary_search_by_key(as_of, |segment| segment.base()).is_ok();
+    let last_base = log.active().map(|active| active.base());
+    let of_stop = |as_of: &&Offset| last_base.is_none_or(|last| **as_of > last) && **as_of <= log.end();
+    let newest = snapshots.iter().filter(of_stop).max().copied();
+    move |as_of| !is_base(as_of) && Some(*as_of) != newest
 }

@@ -73,12 +73,14 @@ pub struct Segment<D: Disk> {
     folder: Rc<Path>,
     pub(super) base: Offset,
     pub(super) rules: IndexRules,
-    created_ms: i64,
+    pub(super) created_ms: i64,
     pub(super) state: RefCell<State>,
     handle: RefCell<Option<Rc<D::File>>>,
     used: Cell<bool>,
     /// Its name may come to mean another file: handle and indexes are not given up any more.
     is_held: Cell<bool>,
+    /// How old it is, where that took a look at the disk.
+    pub(super) looked_up_ms: Cell<Option<i64>>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -124,6 +126,7 @@ impl<D: Disk> Segment<D> {
             handle: RefCell::new(None),
             used: Cell::new(false),
             is_held: Cell::new(false),
+            looked_up_ms: Cell::new(None),
         }
     }
 
@@ -202,6 +205,7 @@ impl<D: Disk> Segment<D> {
     /// # Panics
     /// When the batch does not begin where the segment ends.
     pub fn note_batch(&self, batch: &BatchFacts) {
+        self.looked_up_ms.set(None);
         let mut state = self.state.borrow_mut();
         assert!(batch.position == state.bytes, "batch at {} of a segment of {} bytes", batch.position, state.bytes);
         assert!(batch.base_offset >= state.end, "offset went back: {} < {}", batch.base_offset, state.end);

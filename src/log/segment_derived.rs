@@ -100,6 +100,41 @@ impl<D: Disk> Segment<D> {
         })
     }
 
+    /// Time of the newest record, in milliseconds since 1970, if it is known without a look at the disk.
+    #[must_use]
+    pub fn known_newest_ms(&self) -> Option<i64> {
+        self.newest_timestamp().map(|newest| newest.timestamp).or(self.looked_up_ms.get())
+    }
+
+    /// The same, from the seal where it fits; without any timestamp the time at which the file was written last.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    ///
+    /// Source: apache/kafka `LogSegment.largestTimestamp`.
+    pub async fn newest_ms(&self) -> io::Result<i64> {
+        if let Some(known) = self.known_newest_ms() {
+            return Ok(known);
+        }
+        let newest_ms = match self.look_up_newest().await? {
+            Some(newest) => newest.timestamp,
+            None => self.disk.modified_ms(&self.path(Kind::Log))?.unwrap_or(self.created_ms),
+        };
+        self.looked_up_ms.set(Some(newest_ms));
+        Ok(newest_ms)
+    }
+
+    async fn look_up_newest(&self) -> io::Result<Option<TimestampOffset>> {
+        let is_loaded = self.state.borrow().indexes.is_some();
+        match self.read_seal().await.filter(|_| !is_loaded) {
+            Some(seal) => Ok(seal.newest),
+            None => {
+                self.load_indexes().await?;
+                Ok(self.newest_timestamp())
+            }
+        }
+    }
+
     /// Makes the indexes and timestamps known: from the files where they fit the seal (or ascend, without a seal), else
     /// from the segment itself. Nothing happens when they are known already.
     ///

@@ -12,11 +12,12 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 
-use super::crc::crc32c;
+use super::crc::{RunningCrc, crc32c};
 use crate::ids::{Offset, ProducerEpoch, ProducerId};
 
 const VERSION: i16 = 1;
-const PREFIX_BYTES: usize = 10;
+/// What stands in front of the entries.
+pub const PREFIX_BYTES: usize = 10;
 const ENTRY_BYTES: usize = 46;
 const CRC_FROM: usize = 6;
 
@@ -64,16 +65,46 @@ impl From<TryGetError> for SnapshotDamage {
 /// The bytes of a snapshot file.
 #[must_use]
 pub fn encode(entries: &[SnapshotEntry]) -> Bytes {
-    let mut body = BytesMut::with_capacity(4 + entries.len() * ENTRY_BYTES);
-    body.put_i32(i32::try_from(entries.len()).unwrap_or(i32::MAX));
-    for entry in entries {
-        put_entry(&mut body, entry);
-    }
-    let mut file = BytesMut::with_capacity(CRC_FROM + body.len());
-    file.put_i16(VERSION);
-    file.put_u32(crc32c(&body));
-    file.put(body);
+    let mut file = BytesMut::zeroed(PREFIX_BYTES);
+    file.reserve(entries.len() * ENTRY_BYTES);
+    let mut encoder = Encoder::of(entries.len());
+    entries.iter().for_each(|entry| encoder.add(entry, &mut file));
+    file[..PREFIX_BYTES].copy_from_slice(&encoder.prefix());
     file.freeze()
+}
+
+/// Makes the bytes of a snapshot file a piece at a time; what stands in front is known when all entries are.
+pub struct Encoder {
+    count: i32,
+    crc: RunningCrc,
+}
+
+impl Encoder {
+    /// A file of so many entries.
+    #[must_use]
+    pub fn of(count: usize) -> Self {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let mut crc = RunningCrc::default();
+        crc.add(&count.to_be_bytes());
+        Self { count, crc }
+    }
+
+    /// Adds the bytes of the next entry to `piece`.
+    pub fn add(&mut self, entry: &SnapshotEntry, piece: &mut BytesMut) {
+        let from = piece.len();
+        put_entry(piece, entry);
+        self.crc.add(&piece[from..]);
+    }
+
+    /// What stands in front of the entries, which were all added.
+    #[must_use]
+    pub fn prefix(&self) -> [u8; PREFIX_BYTES] {
+        let mut prefix = [0; PREFIX_BYTES];
+        prefix[..2].copy_from_slice(&VERSION.to_be_bytes());
+        prefix[2..CRC_FROM].copy_from_slice(&self.crc.value().to_be_bytes());
+        prefix[CRC_FROM..].copy_from_slice(&self.count.to_be_bytes());
+        prefix
+    }
 }
 
 /// Reads a snapshot file.

@@ -135,11 +135,9 @@ async fn finish_one<D: Disk>(disk: &D, folder: &Path, base: Offset, entries: &[E
 
 /// The files whose content is in the new segment, `.log` of each last.
 fn replaced_files(entries: &[Entry], base: Offset, end: Offset) -> Vec<(Offset, Kind)> {
-    let is_replaced = |(of, kind): &(Offset, Kind)| {
-        (base..end).contains(of) && !(*of == base && *kind == Kind::Snapshot)
-    };
-    let mut files: Vec<_> =
-        entries.iter().filter_map(|entry| names::parse(&entry.name)).filter(is_replaced).collect();
+    let is_replaced =
+        |(of, kind): &(Offset, Kind)| (base..end).contains(of) && !(*of == base && *kind == Kind::Snapshot);
+    let mut files: Vec<_> = entries.iter().filter_map(|entry| names::parse(&entry.name)).filter(is_replaced).collect();
     files.sort_by_key(|(of, kind)| (*of, *kind == Kind::Log));
     files
 }

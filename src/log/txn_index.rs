@@ -85,7 +85,10 @@ mod tests {
     #[test]
     fn entries_are_read_and_nonsense_is_refused() {
         let read = decode(&[entry(3, 9), entry(5, 12)].concat()).unwrap();
-        assert_eq!((read[1].producer_id, read[1].first_offset, read[1].last_offset), (ProducerId(7), Offset(5), Offset(12)));
+        assert_eq!(
+            (read[1].producer_id, read[1].first_offset, read[1].last_offset),
+            (ProducerId(7), Offset(5), Offset(12))
+        );
         assert_eq!(encode(&read), [entry(3, 9), entry(5, 12)].concat());
         assert_eq!(decode(&entry(3, 9)[1..]), Err(TxnIndexDamage::Size));
         assert_eq!(decode(&[entry(5, 12), entry(3, 9)].concat()), Err(TxnIndexDamage::Order));

@@ -70,6 +70,10 @@ pub trait Disk: Clone + 'static {
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
     /// Size of a file in bytes; `NotFound` when it is not there.
     fn file_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// When a file was written last, in milliseconds since 1970; `None` on a disk that keeps no times.
+    fn modified_ms(&self, _path: &Path) -> io::Result<Option<i64>> {
+        Ok(None)
+    }
     /// Renames a file or folder, replacing a file of that name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file; succeeds when it is not there.

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -109,6 +111,17 @@ fn open_queues() {
 #[must_use]
 pub fn on_shard() -> bool {
     QUEUES.get().is_some()
+}
+
+/// Runs a future on a thread without an executor, where every call of the disk blocks: nothing there waits.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+    }
 }
 
 /// Prints the panic and ends the process: a shard that lost a task is worse than one that restarts and recovers.

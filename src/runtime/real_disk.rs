@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use bytes::{Bytes, BytesMut};
 use glommio::io::{BufferedFile, Directory, DmaFile};
@@ -64,6 +65,11 @@ impl Disk for RealDisk {
 
     fn file_bytes(&self, path: &Path) -> io::Result<u64> {
         fs::metadata(path).map(|about| about.len())
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
+        let since = fs::metadata(path)?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(i64::try_from(since.as_millis()).ok())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -7,6 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use nix::errno::Errno;
@@ -42,6 +45,20 @@ pub fn lock_data_dir(data_dir: &Path) -> Result<DataDirLock, String> {
         .map_err(|(file, error)| not_lockable(data_dir, file, error))?;
     note_owner(&mut file).map_err(|error| not_writable(data_dir, &error))?;
     Ok(DataDirLock { _file: file })
+}
+
+/// Keeps brokers out of `data_dir` without writing anything; `None` where no broker has ever locked it.
+///
+/// # Errors
+/// One sentence when another process holds it.
+pub fn watch_data_dir(data_dir: &Path) -> Result<Option<DataDirLock>, String> {
+    let file = match File::open(data_dir.join("corelane").join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("the lock of data folder {} cannot be read: {error}", data_dir.display())),
+    };
+    let held = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    held.map(|file| Some(DataDirLock { _file: file })).map_err(|(file, error)| not_lockable(data_dir, file, error))
 }
 
 fn note_owner(file: &mut File) -> io::Result<()> {
@@ -185,9 +202,8 @@ impl StopSignals {
         Ok(Self { set })
     }
 
-    /// Waits for the first signal; returns its name.
-    #[must_use]
-    pub fn wait(&self) -> &'static str {
+    /// Waits for the next signal; returns its name.
+    fn wait(&self) -> &'static str {
         loop {
             if let Ok(signal) = self.set.wait() {
                 return signal.as_str();
@@ -195,13 +211,46 @@ impl StopSignals {
         }
     }
 
-    /// From now on the next signal ends the process at once.
-    pub fn exit_on_next(self) {
+    /// Heeds them from now on, in a thread of its own: until [`StopWatch::serving`] one ends the process at once (a start
+    /// that is cut short is as good as a crash in it), then the first is for [`StopWatch::wait`], and a second one cuts the
+    /// clean stop short.
+    #[must_use]
+    pub fn watch(self) -> StopWatch {
+        let is_serving = Arc::new(AtomicBool::new(false));
+        let (sender, stop) = mpsc::channel();
+        let serves = Arc::clone(&is_serving);
         thread::spawn(move || {
+            let signal = self.wait();
+            if !serves.load(Ordering::SeqCst) {
+                eprintln!("corelane: {signal} during the start: leaving; the next start begins where this one began");
+                std::process::exit(0);
+            }
+            // Nobody waits any more where the broker has failed meanwhile.
+            let _ = sender.send(signal);
             let signal = self.wait();
             tracing::warn!("{signal} again: leaving at once");
             std::process::exit(EXIT_CUT_SHORT);
         });
+        StopWatch { is_serving, stop }
+    }
+}
+
+/// The signals, heeded by a thread; see [`StopSignals::watch`].
+pub struct StopWatch {
+    is_serving: Arc<AtomicBool>,
+    stop: Receiver<&'static str>,
+}
+
+impl StopWatch {
+    /// From now on a signal means a clean stop.
+    pub fn serving(&self) {
+        self.is_serving.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for the first signal; returns its name.
+    #[must_use]
+    pub fn wait(&self) -> &'static str {
+        self.stop.recv().unwrap_or("a lost signal")
     }
 }
 
@@ -215,7 +264,10 @@ mod tests {
         let first = lock_data_dir(&folder).unwrap();
         let refused = lock_data_dir(&folder).err().unwrap();
         assert!(refused.contains(&format!("in use by process {}", std::process::id())), "{refused}");
+        let refused = watch_data_dir(&folder).err().unwrap();
+        assert!(refused.contains(&format!("in use by process {}", std::process::id())), "{refused}");
         drop(first);
+        assert!(watch_data_dir(&folder).unwrap().is_some());
         assert!(lock_data_dir(&folder).is_ok());
         fs::remove_dir_all(folder).unwrap();
     }

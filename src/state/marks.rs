@@ -9,12 +9,18 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Adds an entry behind the others, without a mark.
-    pub(super) fn add(&mut self) {
+    /// So many entries without a mark.
+    pub(super) fn of(entries: usize) -> Self {
+        Self { words: vec![0; entries.div_ceil(64)], entries, marked: 0 }
+    }
+
+    /// Adds an entry behind the others, without a mark; gives its place.
+    pub(super) fn add(&mut self) -> u32 {
         if self.entries.is_multiple_of(64) {
             self.words.push(0);
         }
         self.entries += 1;
+        u32::try_from(self.entries - 1).unwrap_or(u32::MAX)
     }
 
     /// Number of marks.
@@ -29,7 +35,7 @@ impl Marks {
         self.marked = self.marked + usize::from(marked) - usize::from(before);
     }
 
-    fn get(&self, at: u32) -> bool {
+    pub(super) fn get(&self, at: u32) -> bool {
         let (word, bit) = place(at);
         self.words[word] & bit != 0
     }
@@ -70,7 +76,7 @@ mod tests {
     #[test]
     fn marks_move_with_their_entries() {
         let mut marks = Marks::default();
-        (0..200).for_each(|_| marks.add());
+        (0..200).for_each(|_| _ = marks.add());
         for at in [0, 63, 64, 130, 199] {
             marks.set(at, true);
             marks.set(at, true);

@@ -3,11 +3,13 @@
 pub mod compaction;
 pub mod eviction;
 pub mod fetch_sessions;
+mod frozen;
 pub mod groups;
 mod index;
 mod marks;
 pub mod producer;
 pub mod producers;
+pub mod retention;
 pub mod window;
 
 /// Room for one more, without the doubling of a `Vec`: large tables would take much more than they hold.

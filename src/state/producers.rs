@@ -14,6 +14,7 @@
 
 pub use super::producer::{Appended, BatchIdentity, Original, ProducerState, Refusal, Verdict};
 
+use super::frozen::Frozen;
 use super::index::Index;
 use super::marks::Marks;
 use crate::ids::{ProducerEpoch, ProducerId};
@@ -41,6 +42,8 @@ pub struct Producers {
     changed: Marks,
     /// Forgotten since the last checkpoint.
     forgotten: Vec<ProducerId>,
+    /// A moment that is being taken; see [`Producers::freeze`].
+    frozen: Option<Box<Frozen<Slot>>>,
 }
 
 impl Producers {
@@ -54,6 +57,7 @@ impl Producers {
             last_use: Vec::new(),
             changed: Marks::default(),
             forgotten: Vec::new(),
+            frozen: None,
         }
     }
 
@@ -267,6 +271,38 @@ impl Producers {
         }
     }
 
+    /// Begins to take everything as it is at this moment; gives the number of entries, or `None` while an earlier moment is
+    /// still being taken.
+    pub fn freeze(&mut self) -> Option<usize> {
+        let count = self.slots.len();
+        if self.frozen.is_some() {
+            return None;
+        }
+        self.frozen = Some(Box::new(Frozen::of(count)));
+        Some(count)
+    }
+
+    /// Gives `take` the next entries of that moment: those that changed since the last step, and about `count_max` others;
+    /// false when it was the last step.
+    pub fn take_frozen(&mut self, count_max: usize, mut take: impl FnMut(ProducerId, &ProducerState)) -> bool {
+        let Some(frozen) = &mut self.frozen else { return false };
+        frozen.take_kept().for_each(|slot| take(slot.id, &slot.state));
+        for at in frozen.next(self.slots.len(), count_max) {
+            let slot = &self.slots[at as usize];
+            take(slot.id, &slot.state);
+        }
+        let goes_on = !frozen.is_over();
+        if !goes_on {
+            self.frozen = None;
+        }
+        goes_on
+    }
+
+    /// The rest of that moment is not wanted any more.
+    pub fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
     /// The next positions of a scan.
     fn next_of(&self, sweep: &mut Sweep, count_max: usize) -> Option<std::ops::Range<u32>> {
         let below = sweep.below.min(self.slots.len());
@@ -286,22 +322,42 @@ impl Producers {
 
     /// The position of a producer, new with `epoch` if it was unknown; marked as changed.
     fn find_or_add(&mut self, id: ProducerId, epoch: ProducerEpoch, tick: u64) -> u32 {
-        let at = self.position(id).unwrap_or_else(|| {
-            let at = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            self.index.insert(self.key.hash(id), at, |at| self.key.hash(self.slots[at as usize].id));
-            super::grow_a_little(&mut self.slots);
-            self.slots.push(Slot { id, state: ProducerState::new(epoch) });
-            super::grow_a_little(&mut self.last_use);
-            self.last_use.push(tick);
-            self.changed.add();
-            at
-        });
+        let at = match self.position(id) {
+            Some(at) => {
+                self.keep_frozen(at);
+                at
+            }
+            None => self.add(id, epoch, tick),
+        };
         self.changed.set(at, true);
         at
     }
 
+    fn add(&mut self, id: ProducerId, epoch: ProducerEpoch, tick: u64) -> u32 {
+        let at = self.changed.add();
+        self.index.insert(self.key.hash(id), at, |at| self.key.hash(self.slots[at as usize].id));
+        super::grow_a_little(&mut self.slots);
+        self.slots.push(Slot { id, state: ProducerState::new(epoch) });
+        super::grow_a_little(&mut self.last_use);
+        self.last_use.push(tick);
+        if let Some(frozen) = &mut self.frozen {
+            frozen.add();
+        }
+        at
+    }
+
+    fn keep_frozen(&mut self, at: u32) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.keep(at, || self.slots[at as usize]);
+        }
+    }
+
     fn remove(&mut self, at: u32) {
         let id = self.slots[at as usize].id;
+        self.keep_frozen(at);
+        if let Some(frozen) = &mut self.frozen {
+            frozen.swap_remove(at);
+        }
         self.index.remove(self.key.hash(id), at, |at| self.key.hash(self.slots[at as usize].id));
         self.slots.swap_remove(at as usize);
         self.last_use.swap_remove(at as usize);

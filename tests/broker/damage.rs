@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::harness::batches::Writer;
 use super::harness::client::Produced;
@@ -140,6 +141,22 @@ fn a_tail_that_is_torn_after_a_kill_comes_back_from_the_commit_log() {
     }
 }
 
+/// After a clean stop nobody reads the commit log, unless something is missing.
+#[test]
+fn what_is_gone_after_a_clean_stop_comes_back_from_the_commit_log() {
+    for bytes in [1, 50_000, 160_000] {
+        let mut filled = Filled::new("torn-stop", Down::Stop);
+        cut(&filled.active_segment(), bytes);
+        filled.must_be_whole().stop_cleanly();
+    }
+    for which in 0..3 {
+        let mut filled = Filled::new("gone-stop", Down::Stop);
+        let segments = filled.folder.segments(TOPIC, 0);
+        fs::remove_file(&segments[which * (segments.len() - 1) / 2]).unwrap();
+        filled.must_be_whole().stop_cleanly();
+    }
+}
+
 #[test]
 fn a_segment_that_is_empty_or_gone_after_a_kill_comes_back_from_the_commit_log() {
     let mut filled = Filled::new("emptied", Down::Kill);
@@ -260,21 +277,62 @@ fn eos_c04_checkpoints_that_are_lost_cost_nothing() {
     costs_nothing("bad-checkpoints", |filled| checkpoints(filled).iter().for_each(|path| overwrite(path)));
 }
 
-/// Nothing holds the cut bytes any more: the loss is named, what is left is read, and the other partition goes on.
+fn remove_commit_logs(filled: &Filled) {
+    for shard in 0..2 {
+        let shard = filled.folder.data().join(format!("corelane/shard-{shard}"));
+        let entries = fs::read_dir(shard).unwrap().map(|entry| entry.unwrap().path());
+        let is_log = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("log-");
+        entries.filter(is_log).for_each(|path| fs::remove_file(path).unwrap());
+    }
+}
+
+/// What a command on a stopped broker's folder prints; its exit status must be as given.
+fn repair(words: &[&str], folder: &Folder, status: i32) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corelane"));
+    let output = command.arg("repair").args(words).arg("--data").arg(folder.data()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    said
+}
+
+/// Nothing holds the cut bytes any more: the loss is named, what is left is read, the other partition goes on, and this one
+/// takes nothing new, however often the broker is started, until somebody has accepted it.
 #[test]
-fn a_tail_that_is_torn_after_a_clean_stop_is_named() {
-    let filled = Filled::new("torn-clean", Down::Stop);
+fn log_01_a_tail_that_nothing_holds_is_named_and_refuses_writes_until_that_is_accepted() {
+    let mut filled = Filled::new("torn-clean", Down::Stop);
     cut(&filled.active_segment(), 10);
+    remove_commit_logs(&filled);
+    let lost = filled.last(0).1;
+    let kept = filled.bytes[0].len() - filled.last(0).0.len();
+    for round in 0..3 {
+        let broker = Start::on(&filled.folder).start();
+        let mut client = Client::connect(broker.address);
+        let named = format!("offsets {lost}-{} were acknowledged and are lost", lost + 2);
+        assert!(broker.log().contains(&named), "{}", broker.log());
+        let (error, _) = client.fetch(TOPIC, 0, lost - 3);
+        assert_eq!(error, 0);
+        assert!(client.read_until(TOPIC, 0, lost) == filled.bytes[0][..kept]);
+        assert!(client.read_all(TOPIC, 1) == filled.bytes[1]);
+        assert_eq!(client.produce(TOPIC, 1, &filled.last(1).0).error, 0);
+        let next = filled.writers[0].batch(1, "refused", 10);
+        assert_eq!(client.produce(TOPIC, 0, &next), Produced { error: 56, base_offset: -1 });
+        filled.writers[0].next_sequence -= 1;
+        let in_use = repair(&["accept-loss", "damage-0", "--yes"], &filled.folder, 1);
+        assert!(in_use.contains("is in use by process"), "{in_use}");
+        if round == 1 { broker.kill9() } else { broker.stop_cleanly() }
+    }
+    let said = repair(&["accept-loss", "damage-0"], &filled.folder, 0);
+    assert!(said.contains(&format!("offsets {lost}-{}", lost + 2)) && said.contains("nothing was changed"), "{said}");
+    assert!(
+        repair(&["accept-loss", "damage-7", "--yes"], &filled.folder, 1).contains("there is no partition damage-7")
+    );
+    assert!(repair(&["accept-loss", "damage-1", "--yes"], &filled.folder, 0).contains("nothing is lost"));
+    assert!(repair(&["accept-loss", "damage-0", "--yes"], &filled.folder, 0).contains("accepted, noted in"));
+    assert!(repair(&["accept-loss", "damage-0", "--yes"], &filled.folder, 0).contains("nothing is lost"));
     let broker = Start::on(&filled.folder).start();
     let mut client = Client::connect(broker.address);
-    let lost = filled.last(0).1;
-    let named = format!("offsets {lost} to {} are neither in the segments nor in the commit log", lost + 2);
-    assert!(broker.log().contains(&named), "{}", broker.log());
-    let kept = filled.bytes[0].len() - filled.last(0).0.len();
-    let (error, _) = client.fetch(TOPIC, 0, lost - 3);
-    assert_eq!(error, 0);
-    assert!(client.read_until(TOPIC, 0, lost) == filled.bytes[0][..kept]);
-    assert!(client.read_all(TOPIC, 1) == filled.bytes[1]);
-    assert_eq!(client.produce(TOPIC, 1, &filled.last(1).0).error, 0);
+    let next = filled.writers[0].batch(1, "taken", 10);
+    assert_eq!(client.produce(TOPIC, 0, &next), Produced { error: 0, base_offset: lost + 3 });
     broker.stop_cleanly();
 }

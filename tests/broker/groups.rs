@@ -17,7 +17,7 @@ use kafka_protocol::messages::{
 use super::harness::client::{name, text};
 use super::harness::{Client, Folder, Random, Start};
 
-const TOPIC: &str = "read";
+pub const TOPIC: &str = "read";
 const GROUPS: usize = 20;
 const LOADING: i16 = 14;
 const NOT_COORDINATOR: i16 = 16;
@@ -27,7 +27,7 @@ fn id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 
-fn commit_request(group: &str, offset: i64) -> OffsetCommitRequest {
+pub fn commit_request(group: &str, offset: i64) -> OffsetCommitRequest {
     let partition = OffsetCommitRequestPartition::default().with_partition_index(0).with_committed_offset(offset);
     let topic = OffsetCommitRequestTopic::default().with_name(name(TOPIC)).with_partitions(vec![partition]);
     OffsetCommitRequest::default()
@@ -36,12 +36,12 @@ fn commit_request(group: &str, offset: i64) -> OffsetCommitRequest {
         .with_topics(vec![topic])
 }
 
-fn commit(client: &mut Client, request: &OffsetCommitRequest) -> i16 {
+pub fn commit(client: &mut Client, request: &OffsetCommitRequest) -> i16 {
     client.ask(8, request).topics[0].partitions[0].error_code
 }
 
 /// The kept offset, or why it is not told.
-fn kept(client: &mut Client, group: &str) -> Result<i64, i16> {
+pub fn kept(client: &mut Client, group: &str) -> Result<i64, i16> {
     let topic = OffsetFetchRequestTopics::default().with_name(name(TOPIC)).with_partition_indexes(vec![0]);
     let wanted = OffsetFetchRequestGroup::default().with_group_id(id(group)).with_topics(Some(vec![topic]));
     let answer = client.ask(8, &OffsetFetchRequest::default().with_groups(vec![wanted])).groups.remove(0);
@@ -52,7 +52,7 @@ fn kept(client: &mut Client, group: &str) -> Result<i64, i16> {
 }
 
 /// Asks until the coordinator has read its log, which must be all that keeps it from answering.
-fn once_loaded<T>(mut ask: impl FnMut() -> Result<T, i16>) -> T {
+pub fn once_loaded<T>(mut ask: impl FnMut() -> Result<T, i16>) -> T {
     loop {
         match ask() {
             Ok(answer) => return answer,

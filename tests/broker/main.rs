@@ -17,4 +17,5 @@ mod readers;
 mod restart;
 mod startup;
 mod topics;
+mod torture;
 mod window;

@@ -1,10 +1,15 @@
 //! What keeps a broker from starting is one sentence on standard error and exit status 1; wrong arguments are 2.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use super::harness::{Folder, Start};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::harness::batches::batch_of;
+use super::harness::{Client, Folder, Start};
 
 /// Runs a command that must refuse, and checks its status and the one sentence that it prints.
 fn refuses(command: &mut Command, status: i32, says: &str) {
@@ -75,6 +80,36 @@ fn too_little_locked_memory() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -l 64; exec \"$0\" \"$@\""]).arg(broker.get_program()).args(broker.get_args());
     refuses(&mut limited, 1, "locked memory is limited to 64 KiB and 512 KiB are needed");
+}
+
+/// A start may last as long as a log is long: who stops the broker meanwhile does not wait for it, and loses nothing.
+#[test]
+fn a_signal_during_the_start_is_heeded_at_once() {
+    const BATCHES: i64 = 60;
+    let folder = Folder::new("stopped-early");
+    let broker = Start::on(&folder).start();
+    let mut client = Client::connect(broker.address);
+    client.create_topic("early", 2, &[]);
+    for at in 0..BATCHES {
+        let produced = client.produce("early", (at % 2) as i32, &batch_of(-1, -1, 1, "early", 1_000_000));
+        assert_eq!(produced.error, 0);
+    }
+    broker.kill9();
+    let is_heeded = || {
+        let mut child = Start::on(&folder).command().stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("recovering")), "an unclean start says so");
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        output.stdout.is_empty() && log.any(|line| line.unwrap().contains("SIGTERM during the start"))
+    };
+    // It may be too quick now and then.
+    assert!((0..5).any(|_| is_heeded()), "a start went on in spite of the signal, five times");
+    let broker = Start::on(&folder).start();
+    let mut client = Client::connect(broker.address);
+    assert_eq!((client.end("early", 0), client.end("early", 1)), (BATCHES / 2, BATCHES / 2));
+    broker.stop_cleanly();
 }
 
 #[test]

@@ -1,13 +1,25 @@
 //! Topics that go, and come again under the same name (field case WIRE-14).
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::harness::batches::Writer;
 use super::harness::client::Produced;
-use super::harness::{Client, Folder, Start};
+use super::harness::{Broker, Client, Folder, Start};
 
 const TOPIC: &str = "again";
+/// Nothing that is done in the background takes so long here.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 4;
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not so");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
 
 #[test]
 fn a_topic_made_again_has_nothing_of_the_old_one_also_after_a_kill() {
@@ -93,7 +105,57 @@ fn what_a_deletion_left_goes_at_the_next_start_and_strange_folders_stay() {
     }
     let broker = Start::on(&folder).start();
     assert!(broker.log().contains("strange-0: belongs to no topic"), "{}", broker.log());
+    until(|| !left.exists());
     broker.stop_cleanly();
-    assert!(!left.exists());
     assert!(strange.join("00000000000000000000.log").exists());
+}
+
+/// Folders of deleted partitions that are still there.
+fn deleted_folders(folder: &Folder) -> usize {
+    let entries = fs::read_dir(folder.data().join("kafka")).unwrap();
+    entries.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with("-delete")).count()
+}
+
+/// Writes the same batch to each partition, where nothing was written before.
+fn fill(client: &mut Client, partitions: i32, batch: &[u8]) {
+    for partition in 0..partitions {
+        assert_eq!(client.end(TOPIC, partition), 0, "{TOPIC}-{partition}");
+        assert_eq!(client.produce(TOPIC, partition, batch), Produced { error: 0, base_offset: 0 });
+    }
+}
+
+/// A topic of many partitions is made again at once, several times, while the files of its earlier lives are still going;
+/// a kill comes in between, and in the end only the last life is left.
+#[test]
+fn a_topic_of_many_partitions_is_made_again_while_its_old_files_go() {
+    let folder = Folder::new("many-again");
+    let start = Start::on(&folder);
+    let restart = |broker: Broker| {
+        broker.kill9();
+        start.start()
+    };
+    let mut broker = start.start();
+    let partitions = 150;
+    let mut client = Client::connect(broker.address);
+    let batch = Writer::new(client.init_producer_id()).batch(3, "many", 2_000);
+    for cycle in 0..4 {
+        client.create_topic(TOPIC, partitions, &[("file.delete.delay.ms", "0")]);
+        fill(&mut client, partitions, &batch);
+        client.delete_topic(TOPIC);
+        if cycle == 1 {
+            assert!(deleted_folders(&folder) > 0, "the kill comes too late to show anything");
+            broker = restart(broker);
+            client = Client::connect(broker.address);
+        }
+    }
+    client.create_topic(TOPIC, partitions, &[]);
+    fill(&mut client, partitions, &batch);
+    broker = restart(broker);
+    until(|| deleted_folders(&folder) == 0);
+    client = Client::connect(broker.address);
+    for partition in 0..partitions {
+        assert_eq!((client.offset_at(TOPIC, partition, -2), client.end(TOPIC, partition)), (0, 3));
+        assert_eq!(client.produce(TOPIC, partition, &batch), Produced { error: 0, base_offset: 0 }, "a retry");
+    }
+    broker.stop_cleanly();
 }

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Lowest layer first; a module uses only what stands before it.
-const LAYERS: [&str; 11] =
-    ["ids", "config", "wire", "state", "runtime", "log", "broker", "requests", "net", "bench", "server"];
+const LAYERS: [&str; 12] =
+    ["ids", "config", "wire", "state", "runtime", "log", "broker", "requests", "net", "bench", "offline", "server"];
 
 /// A name, and the only places that may hold it.
 const CONFINED: [(&str, &[&str]); 8] = [

@@ -174,7 +174,6 @@ async fn steps(disk: &MemoryDisk) -> (PartitionKey, Vec<(i64, u8, bool)>, Vec<Me
     let key = node.create_with("t", TOPIC).await;
     fill(&node, key, 0, 90, 10).await;
     let (before, _) = read_all(&node, key).await;
-    let node = Rc::new(node);
     let (mut taken, mut known) = (Vec::new(), Vec::new());
     disk.slow_sync(std::time::Duration::from_millis(1));
     for _ in 0..30_000 {

@@ -356,8 +356,7 @@ impl World {
 
     /// The newest batch of a producer is there, with its sequence, if nothing of it else.
     fn check_producers(&self) {
-        let headers: Vec<_> =
-            self.batches().into_iter().map(|(_, batch)| BatchHeader::read(&batch).unwrap()).collect();
+        let headers: Vec<_> = self.batches().into_iter().map(|(_, batch)| BatchHeader::read(&batch).unwrap()).collect();
         for (producer, last) in &self.last_of {
             let is_it = |header: &&BatchHeader| header.producer_id.0 == *producer && header.last_offset().0 == *last;
             let newest = headers.iter().find(is_it).unwrap_or_else(|| panic!("producer {producer} is forgotten"));
@@ -605,7 +604,8 @@ fn a_crash_in_an_exchange_leaves_the_old_segments_or_the_new_one() {
             for moment in moments {
                 for times in 0..8 {
                     let left = if times == 0 { moment.copy() } else { moment.power_cut(|below| cuts.below(below)) };
-                    between += usize::from(left.paths().iter().any(|path| path.to_str().unwrap().ends_with(names::SWAP)));
+                    between +=
+                        usize::from(left.paths().iter().any(|path| path.to_str().unwrap().ends_with(names::SWAP)));
                     // The start is cut off, too, and comes again.
                     if times % 2 == 1 {
                         swap::finish(&left, folder).await.unwrap();
@@ -620,7 +620,8 @@ fn a_crash_in_an_exchange_leaves_the_old_segments_or_the_new_one() {
                     let known = compactor::aborted_transactions(&left, &found.segments).await;
                     for (_, batch) in found.batches() {
                         let header = BatchHeader::read(&batch).unwrap();
-                        let is_aborted = world.aborted.contains(&header.base_offset.0) && header.attributes.is_transactional();
+                        let is_aborted =
+                            world.aborted.contains(&header.base_offset.0) && header.attributes.is_transactional();
                         let is_known = known.iter().any(|txn| {
                             let range = txn.first_offset..=txn.last_offset;
                             txn.producer_id == header.producer_id && range.contains(&header.base_offset)
@@ -653,7 +654,12 @@ fn segment(base: i64, bytes: u64, timestamps: (i64, i64)) -> SegmentFacts {
     SegmentFacts { base: Offset(base), end: Offset(base + 10), bytes, index_bytes: 8, first_timestamp, max_timestamp }
 }
 
-fn judged(closed: &[SegmentFacts], cleaned_to: Option<i64>, untouchable: i64, rules: &CompactionRules) -> Option<Candidate> {
+fn judged(
+    closed: &[SegmentFacts],
+    cleaned_to: Option<i64>,
+    untouchable: i64,
+    rules: &CompactionRules,
+) -> Option<Candidate> {
     let facts = LogFacts {
         start: Offset(0),
         cleaned_to: cleaned_to.map(Offset),
@@ -689,7 +695,8 @@ fn what_may_be_compacted_and_when_it_is_due() {
 
 #[test]
 fn the_dirtiest_log_comes_first() {
-    let candidate = |dirty_ratio, is_due| Candidate { first_dirty: Offset(0), end: Offset(9), segments: 1, dirty_ratio, is_due };
+    let candidate =
+        |dirty_ratio, is_due| Candidate { first_dirty: Offset(0), end: Offset(9), segments: 1, dirty_ratio, is_due };
     let all = [candidate(0.6, true), candidate(0.9, false), candidate(0.8, true), candidate(0.8, true)];
     assert_eq!(compaction::dirtiest(&all), Some(2));
     assert_eq!(compaction::dirtiest(&all[1..2]), None);

@@ -15,6 +15,7 @@ use corelane::log::crc::crc32c;
 use corelane::log::index::{IndexRules, Indexes, OffsetIndex, TimeIndex, TimestampOffset};
 use corelane::log::kafka_files::{self, LeaderEpoch, MetaProperties};
 use corelane::log::log_reader::RecordReader;
+use corelane::log::losses::Losses;
 use corelane::log::scan::Scanner;
 use corelane::log::seal::{FileCrcs, Seal};
 use corelane::log::snapshot::{self, SnapshotEntry};
@@ -388,7 +389,13 @@ fn spoilt_partitions_come_back_as_far_as_they_are_whole() {
         for _ in 0..=dice.below(3) {
             spoil_file(dice, &disk);
         }
-        let mut life = Life { disk: disk.clone(), batches: Vec::new(), places: life.places.clone(), ..life };
+        let mut life = Life {
+            disk: disk.clone(),
+            batches: Vec::new(),
+            places: life.places.clone(),
+            known_losses: Losses::default(),
+            ..life
+        };
         if dice.below(4) == 0 {
             life.entry = None;
         }

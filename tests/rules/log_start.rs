@@ -33,19 +33,19 @@ fn ask(node: &Node, key: PartitionKey, before: i64, patience: Duration) -> impl 
     }
 }
 
-async fn delete(node: &Node, key: PartitionKey, before: i64) -> (ErrorCode, i64) {
+pub(crate) async fn delete(node: &Node, key: PartitionKey, before: i64) -> (ErrorCode, i64) {
     let deleted = ask(node, key, before, Duration::from_secs(5)).await;
     (deleted.error, deleted.low_watermark.0)
 }
 
-async fn start_of(node: &Node, key: PartitionKey) -> i64 {
+pub(crate) async fn start_of(node: &Node, key: PartitionKey) -> i64 {
     let query = OffsetQuery { key, timestamp: -2, leader_epoch: -1 };
     let Answer::Offsets(found) = node.shard.ask(ShardId(0), Ask::Offsets(vec![query])).await else { panic!() };
     found[0].offset.0
 }
 
 /// Base offsets of the segments of a topic's only partition, and how many of its files wait to be unlinked.
-fn files(disk: &MemoryDisk, topic: &str) -> (Vec<i64>, usize) {
+pub(crate) fn files(disk: &MemoryDisk, topic: &str) -> (Vec<i64>, usize) {
     let folder = Path::new(DATA).join(format!("kafka/{topic}-0"));
     let names: Vec<_> = disk.paths().into_iter().filter(|path| path.parent() == Some(&folder)).collect();
     let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();

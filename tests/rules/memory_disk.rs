@@ -102,7 +102,8 @@ impl MemoryDisk {
         let renamed = std::mem::take(&mut self.0.durable.borrow_mut().renamed);
         let kept = below(renamed.len() + 1);
         for (from, to) in renamed[kept..].iter().rev() {
-            if self.find(from).is_err() {
+            // What was renamed again and then removed is gone for good.
+            if self.find(from).is_err() && self.find(to).is_ok() {
                 self.move_file(to, from);
             }
         }

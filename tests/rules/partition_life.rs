@@ -8,11 +8,12 @@ use corelane::log::checkpoint::PartitionEntry;
 use corelane::log::index::IndexRules;
 use corelane::log::log_file::{FileHeader, LogRecord, encode_group, group_bytes};
 use corelane::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
+use corelane::log::losses::Losses;
 use corelane::log::names::{self, Kind};
 use corelane::log::partition_log::{LogRules, PartitionLog};
-use corelane::log::recover::{self, Given, Recovered};
+use corelane::log::recover::{self, Given, Outcome, Recovered, Searched};
 use corelane::log::scan::BatchFacts;
-use corelane::log::segment::{Incoming, RollRules};
+use corelane::log::segment::{Incoming, RollRules, Sealing};
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::stored::StoredBatch;
 
@@ -99,6 +100,7 @@ pub struct Life {
     pub rules: LogRules,
     pub batches: Vec<Made>,
     pub places: Places,
+    pub known_losses: Losses,
 }
 
 impl Life {
@@ -118,7 +120,7 @@ impl Life {
             entry = Some(checkpoint(&log));
         }
         disk.put(Path::new(LOG_FILE), log_image(&batches, &places));
-        Self { disk, entry, rules, batches, places }
+        Self { disk, entry, rules, batches, places, known_losses: Losses::default() }
     }
 
     /// Recovers what is on `disk`, which may be worse than this one.
@@ -138,9 +140,12 @@ impl Life {
                 entry: self.entry.as_ref(),
                 located: contents.batches.get(&LOG_ID).map_or(&[], Vec::as_slice),
                 log_start: contents.log_starts.get(&LOG_ID).copied(),
+                searched: Searched::All,
+                losses: self.known_losses.clone(),
             };
             let on_batch = |batch: &BatchFacts, committed: Option<i64>| heard.push((batch.base_offset.0, committed));
-            let recovered = run(recover::recover(disk, &mut reader, given, on_batch))?;
+            let outcome = run(recover::recover(disk, &mut reader, given, on_batch))?;
+            let Outcome::Back(recovered) = outcome else { panic!("all of the commit log was given") };
             notes.extend(recovered.notes.iter().cloned());
             if !recovered.must_repeat {
                 return Ok(Back { recovered, heard, notes });
@@ -166,6 +171,19 @@ pub struct Back {
     pub notes: Vec<String>,
 }
 
+impl Back {
+    /// The offsets that are lost, each range with the offset behind it.
+    pub fn lost(&self) -> Vec<(i64, i64)> {
+        self.recovered
+            .losses
+            .ranges()
+            .iter()
+            .filter(|loss| !loss.accepted)
+            .map(|loss| (loss.from.0, loss.to.0))
+            .collect()
+    }
+}
+
 pub async fn contents(disk: &MemoryDisk) -> std::io::Result<LogContents> {
     read_logs(disk, &[LogFolder { path: SHARD.into(), oldest_needed: None }], GENERATION, STORE).await
 }
@@ -178,7 +196,9 @@ pub fn append(log: &mut PartitionLog<MemoryDisk>, batch: &Made) {
 }
 
 fn checkpoint(log: &PartitionLog<MemoryDisk>) -> PartitionEntry {
-    if let Some(active) = log.active() {
+    if let Some((active, closed)) = log.segments().split_last() {
+        let sealing = Sealing { open: false, clean: false, log_id: LOG_ID, generation: GENERATION, aborts: (0, 0) };
+        closed.iter().for_each(|segment| run(segment.seal(sealing)).unwrap());
         run(active.flush_indexes()).unwrap();
     }
     let (segment_base, position) = log.active().map_or((log.end(), 0), |active| (active.base(), active.bytes()));

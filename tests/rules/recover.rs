@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use corelane::ids::Offset;
+use corelane::log::losses::Losses;
 use corelane::log::names::{self, Kind};
 use corelane::log::segment_read::ReadLimits;
 use corelane::wire::batch;
@@ -136,7 +137,7 @@ impl Case {
     fn check(&self, life: &Life, back: &Back, whole: usize) {
         let (batches, end, end_offset) = self.expected(whole);
         let recovered = &back.recovered;
-        assert!(!recovered.has_lost, "{:?}", back.notes);
+        assert!(back.lost().is_empty(), "{:?}", back.notes);
         assert_eq!((recovered.log.start().0, recovered.log.end().0), (self.places.log_start.unwrap_or(0), end_offset));
         assert_eq!(back.heard, life.told(self.point(), end));
         check_content(&life.disk, &batches, recovered.log.start().0);
@@ -195,7 +196,7 @@ proptest! {
             let has_ended = life.recover(&disk).is_ok();
             let disk = disk.copy();
             let back = life.recover(&disk).unwrap();
-            let cut = Life { disk, batches: case.batches.clone(), places: case.places.clone(), ..life };
+            let cut = Life { disk, batches: case.batches.clone(), places: case.places.clone(), known_losses: Losses::default(), ..life };
             case.check(&cut, &back, whole);
             if has_ended {
                 break;
@@ -242,7 +243,7 @@ fn every_cut_of_the_segments_is_filled_up_from_the_commit_log() {
             let disk = life.disk.copy();
             disk.change(&log_path(base), |bytes| bytes.truncate(cut));
             let back = life.recover(&disk).unwrap();
-            assert_eq!((back.recovered.log.end(), back.recovered.has_lost), (Offset(20), false), "cut at {cut}");
+            assert_eq!((back.recovered.log.end(), back.lost().len()), (Offset(20), 0), "cut at {cut}");
             assert_eq!(content(&disk), bytes_of(&life.batches), "cut at {cut}");
         }
     }
@@ -315,12 +316,12 @@ fn what_is_nowhere_is_a_gap_that_is_told() {
     };
     let whole = flip(0);
     let back = life.recover(&whole).unwrap();
-    assert!(!back.recovered.has_lost, "the segment has what the log has lost: {:?}", back.notes);
+    assert!(back.lost().is_empty(), "the segment has what the log has lost: {:?}", back.notes);
     assert_eq!(content(&whole), bytes_of(&life.batches));
 
     let disk = flip(2);
     let back = life.recover(&disk).unwrap();
-    assert!(back.recovered.has_lost && back.notes[0].contains("offsets 14 to 15 are neither"), "{:?}", back.notes);
+    assert!(!back.lost().is_empty() && back.notes[0].contains("offsets 14 to 15 are neither"), "{:?}", back.notes);
     assert_eq!(back.recovered.log.end(), Offset(20));
     assert_eq!(read(&back, 14, 1), read(&back, 16, 1), "a reader goes on behind the gap");
     let again = life.recover(&disk).unwrap();
@@ -331,11 +332,11 @@ fn what_is_nowhere_is_a_gap_that_is_told() {
 #[test]
 fn lost_files_below_the_recovery_point_are_told_and_their_offsets_not_used_again() {
     let life = ten(places(Some(10), 10, 10..10));
-    for (lost, start, gap) in [(vec![0], 8, "0 to 7"), (vec![16], 0, "16 to 19"), (vec![0, 8, 16], 20, "0 to 19")] {
+    for (lost, start, gap) in [(vec![0], 8, (0, 8)), (vec![16], 0, (16, 20)), (vec![0, 8, 16], 20, (0, 20))] {
         let disk = life.disk.copy();
         lost.iter().for_each(|base| disk.remove(&log_path(*base)));
         let mut back = life.recover(&disk).unwrap();
-        assert!(back.recovered.has_lost && back.notes[0].contains(gap), "{:?}", back.notes);
+        assert_eq!(back.lost(), [gap], "{:?}", back.notes);
         assert_eq!((back.recovered.log.start().0, back.recovered.log.end().0), (start, 20));
         let next = Made::new(20, 2, 40);
         append(&mut back.recovered.log, &next);
@@ -343,16 +344,96 @@ fn lost_files_below_the_recovery_point_are_told_and_their_offsets_not_used_again
     }
 }
 
-/// The file with the recovery point is lost, the one behind it is not.
+/// Nobody reads segments below the recovery point at a start; what their names and seals say is enough to miss them.
+#[test]
+fn what_is_gone_in_the_middle_is_told_once_and_for_all() {
+    let size = ten(places(Some(10), 10, 10..10)).batches[0].bytes.len();
+    let damages = [
+        ("removed", (8, 16), None),
+        ("emptied", (8, 16), Some(0)),
+        ("cut between batches", (12, 16), Some(2 * size)),
+        ("cut within a batch", (10, 16), Some(2 * size - 1)),
+    ];
+    for (what, (from, to), kept) in damages {
+        let mut life = ten(places(Some(10), 10, 10..10));
+        match kept {
+            Some(kept) => life.disk.change(&log_path(8), |content| content.truncate(kept)),
+            None => life.disk.remove(&log_path(8)),
+        }
+        for _ in 0..2 {
+            let back = life.recover(&life.disk.copy()).unwrap();
+            assert_eq!(back.lost(), [(from, to)], "{what}: {:?}", back.notes);
+            assert_eq!(read(&back, from, 1).as_deref(), Some(&life.batches[8].bytes[..]), "{what}: behind the gap");
+            assert_eq!(back.recovered.log.end(), Offset(20));
+        }
+        life.recover(&life.disk).unwrap();
+        assert!(life.known_losses.add(Offset(from), Offset(to)));
+        for _ in 0..3 {
+            let back = life.recover(&life.disk).unwrap();
+            assert!(back.recovered.losses == life.known_losses, "{what} again: {:?}", back.notes);
+            assert!(back.notes.is_empty(), "{what} again: {:?}", back.notes);
+        }
+    }
+}
+
+/// Bytes behind what was sealed are nobody's.
+#[test]
+fn a_closed_segment_that_has_grown_is_read_as_far_as_it_was_sealed() {
+    let life = ten(places(Some(10), 10, 10..10));
+    life.disk.change(&log_path(8), |content| content.extend_from_slice(&[0xa5; 200]));
+    let back = life.recover(&life.disk).unwrap();
+    assert!(back.lost().is_empty() && back.notes[0].contains("200 bytes behind its end"), "{:?}", back.notes);
+    assert_eq!(read(&back, 14, 1).as_deref(), Some(&life.batches[7].bytes[..]));
+    assert_eq!(read(&back, 16, 1).as_deref(), Some(&life.batches[8].bytes[..]));
+}
+
+/// A seal does not outlive what it says: after the walk the segments behind the recovery point have none.
+#[test]
+fn seals_behind_the_recovery_point_go_with_the_walk() {
+    let sealed =
+        |life: &Life, base| life.disk.paths().contains(&names::path(Path::new(FOLDER), Offset(base), Kind::Seal));
+    let mut life = ten(places(Some(10), 10, 8..10));
+    assert!(sealed(&life, 0) && sealed(&life, 8));
+    life.entry = ten(places(Some(5), 10, 8..10)).entry;
+    life.disk.change(&log_path(8), |content| content.truncate(content.len() - 5));
+    let back = life.recover(&life.disk).unwrap();
+    assert_eq!(back.lost(), [(14, 16)], "{:?}", back.notes);
+    assert!(sealed(&life, 0) && !sealed(&life, 8));
+}
+
+/// The file with the recovery point is lost, the one behind it is not: of the lost one comes back what the commit log has.
 #[test]
 fn a_lost_file_costs_nothing_behind_it() {
-    let life = ten(places(Some(7), 9, 6..10));
+    let mut life = ten(places(Some(7), 9, 6..10));
     life.disk.remove(&log_path(8));
-    for _ in 0..2 {
+    for _ in 0..3 {
         let back = life.recover(&life.disk).unwrap();
-        assert!(back.recovered.has_lost && back.notes[0].contains("offsets 8 to 13"), "{:?}", back.notes);
+        assert_eq!(back.lost(), [(8, 12)], "{:?}", back.notes);
         assert_eq!(back.recovered.log.end(), Offset(20));
-        assert_eq!(content(&life.disk), [bytes_of(&life.batches[..4]), bytes_of(&life.batches[7..])].concat());
+        assert_eq!(content(&life.disk), [bytes_of(&life.batches[..4]), bytes_of(&life.batches[6..])].concat());
+        // What a start has found is on disk before it goes on.
+        life.known_losses = back.recovered.losses;
+    }
+}
+
+/// A start that is cut short after it has mended what it could: the next one does not do it twice.
+#[test]
+fn a_hole_below_the_recovery_point_is_mended_once() {
+    for (kept, logged) in [(1, 6..10), (2, 7..10), (0, 5..10), (1, 5..7), (0, 10..10)] {
+        let mut life = ten(places(Some(7), 9, logged.clone()));
+        let size = life.batches[0].bytes.len();
+        life.disk.change(&log_path(8), |bytes| bytes.truncate(kept * size + 7));
+        let first = life.recover(&life.disk).unwrap();
+        let expected = content(&life.disk);
+        let holds = |at: usize| at < 4 + kept || logged.contains(&at);
+        let left: Vec<Made> = (0..10).filter(|at| holds(*at)).map(|at| life.batches[at].clone()).collect();
+        assert_eq!(expected, bytes_of(&left), "{kept} kept, {logged:?} in the log: {:?}", first.notes);
+        life.known_losses = first.recovered.losses;
+        for _ in 0..2 {
+            let again = life.recover(&life.disk).unwrap();
+            assert_eq!(content(&life.disk), expected, "{kept} kept, {logged:?} in the log: {:?}", again.notes);
+            assert!(again.recovered.losses == life.known_losses);
+        }
     }
 }
 
@@ -374,7 +455,7 @@ fn a_short_file_is_filled_up_where_the_commit_log_can() {
         let life = ten(places(Some(7), written, logged.clone()));
         life.disk.change(&log_path(8), |bytes| bytes.truncate(bytes.len() / 3 + 2));
         let back = life.recover(&life.disk).unwrap();
-        assert_eq!(back.recovered.has_lost, has_lost, "{:?}", back.notes);
+        assert_eq!(!back.lost().is_empty(), has_lost, "{:?}", back.notes);
         assert_eq!(back.recovered.log.end().0, if logged.is_empty() { 14 } else { 20 });
         assert_eq!(back.heard, life.told(7, if logged.is_empty() { 7 } else { 10 }), "others are in the checkpoint");
         assert!(has_lost || content(&life.disk) == bytes_of(&life.batches));
@@ -388,7 +469,7 @@ fn without_a_checkpoint_a_bad_place_costs_only_itself() {
     life.entry = None;
     life.disk.change(&log_path(0), |bytes| bytes[life.batches[0].bytes.len() + 30] ^= 1);
     let back = life.recover(&life.disk).unwrap();
-    assert!(back.recovered.has_lost);
+    assert!(!back.lost().is_empty());
     assert_eq!(content(&life.disk), [bytes_of(&life.batches[..1]), bytes_of(&life.batches[4..])].concat());
     assert_eq!(read(&back, 8, 1).as_deref(), Some(&life.batches[4].bytes[..]));
 }
@@ -399,7 +480,7 @@ fn without_a_checkpoint_the_commit_log_brings_the_first_file_back() {
     let life = ten(places(None, 10, 0..9));
     life.disk.remove(&log_path(0));
     let back = life.recover(&life.disk).unwrap();
-    assert!(!back.recovered.has_lost, "{:?}", back.notes);
+    assert!(back.lost().is_empty(), "{:?}", back.notes);
     assert_eq!((back.recovered.log.start(), back.recovered.log.end()), (Offset(0), Offset(18)));
     assert_eq!(content(&life.disk), bytes_of(&life.batches[..9]));
 }
@@ -436,7 +517,7 @@ fn segments_that_were_deleted_are_not_missed() {
         [0, 8].iter().filter(|gone| **gone < base).for_each(|gone| life.disk.remove(&log_path(*gone)));
         for _ in 0..2 {
             let back = life.recover(&life.disk).unwrap();
-            assert!(!back.recovered.has_lost, "{:?}", back.notes);
+            assert!(back.lost().is_empty(), "{:?}", back.notes);
             assert_eq!((back.recovered.log.start().0, back.recovered.log.end().0), (base + 3, 20));
             assert_eq!(back.heard, life.told(3, 10));
             assert_eq!(content(&life.disk), bytes_of(&life.batches[base as usize / 2..]));

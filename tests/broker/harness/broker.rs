@@ -60,7 +60,9 @@ impl Start {
 
     /// The command line, with what it prints caught.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_corelane"));
+        // Another build, where somebody names one.
+        let program = std::env::var_os("CORELANE").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into());
+        let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(&self.data);
         command.args(["--cores", &self.cores.to_string(), "--listen", &format!("127.0.0.1:{}", self.port)]);
         for setting in &self.settings {
@@ -73,6 +75,14 @@ impl Start {
 
     /// Starts it and waits until it says that it is ready.
     pub fn start(&self) -> Broker {
+        self.try_start().unwrap_or_else(|(status, said)| panic!("not ready: {status}\n{said}"))
+    }
+
+    /// Starts it and waits until it is ready, or has ended: then its exit status and what it logged.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn try_start(&self) -> Result<Broker, (ExitStatus, String)> {
         Broker::run(&mut self.command(), &self.errors)
     }
 }
@@ -100,15 +110,18 @@ pub struct Broker {
 }
 
 impl Broker {
-    fn run(command: &mut Command, errors: &Path) -> Self {
+    fn run(command: &mut Command, errors: &Path) -> Result<Self, (ExitStatus, String)> {
         let errors_from = fs::metadata(errors).map_or(0, |found| found.len());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let said = || fs::read_to_string(errors).unwrap_or_default();
-        assert!(line.starts_with("corelane ready"), "not ready: {line:?}\n{}", said());
+        if !line.starts_with("corelane ready") {
+            let status = child.wait().unwrap();
+            let all = fs::read(errors).unwrap_or_default();
+            return Err((status, String::from_utf8_lossy(&all[errors_from as usize..]).into_owned()));
+        }
         let address = line.split_whitespace().last().unwrap().parse().unwrap();
-        Self { child, errors: errors.to_owned(), errors_from, address }
+        Ok(Self { child, errors: errors.to_owned(), errors_from, address })
     }
 
     pub fn bootstrap(&self) -> String {

@@ -50,6 +50,11 @@ impl Promises {
         self.told().acknowledged.clone()
     }
 
+    /// Forgets what was acknowledged at other places: it may be gone.
+    pub fn keep(&self, is_kept: impl Fn(&(i32, i64)) -> bool) {
+        self.told().acknowledged.retain(|place, _| is_kept(place));
+    }
+
     pub fn problems(&self) -> Vec<String> {
         self.told().problems.clone()
     }
@@ -101,9 +106,10 @@ impl ProducerContext for Reports {
     }
 }
 
-/// An idempotent producer, 5 requests in flight, acks=all, that is patient with a broker that comes and goes.
+/// A clone is the same producer. An idempotent producer, 5 requests in flight, acks=all, that is patient with a broker that comes and goes.
+#[derive(Clone)]
 pub struct RdProducer {
-    producer: ThreadedProducer<Reports>,
+    producer: Arc<ThreadedProducer<Reports>>,
     pub promises: Arc<Promises>,
 }
 
@@ -128,14 +134,23 @@ impl RdProducer {
         for (key, value) in settings {
             config.set(*key, *value);
         }
-        Self { producer: config.create_with_context(reports).unwrap(), promises }
+        Self { producer: Arc::new(config.create_with_context(reports).unwrap()), promises }
     }
 
     /// Puts a record into the queue; waits for reports while that is full.
     pub fn send(&self, topic: &str, partition: i32, value: &[u8]) {
+        self.send_keyed(topic, partition, None, value);
+    }
+
+    /// The same with a key.
+    pub fn send_keyed(&self, topic: &str, partition: i32, key: Option<&[u8]>, value: &[u8]) {
         loop {
             let before = self.promises.reports();
-            match self.producer.send(BaseRecord::<(), [u8]>::to(topic).partition(partition).payload(value)) {
+            let record = BaseRecord::<[u8], [u8]>::to(topic).partition(partition).payload(value);
+            match self.producer.send(match key {
+                Some(key) => record.key(key),
+                None => record,
+            }) {
                 Ok(()) => return,
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
                     self.promises.wait_for(before + 1);
@@ -155,6 +170,15 @@ impl RdProducer {
 
 /// Every record of a topic: (partition, offset) → value.
 pub fn read_topic(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
+    read_topic_with(bootstrap, topic, "error")
+}
+
+/// The same while the log start may move.
+pub fn read_topic_while_it_shrinks(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
+    read_topic_with(bootstrap, topic, "earliest")
+}
+
+fn read_topic_with(bootstrap: &str, topic: &str, reset: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         // Must be given to assign partitions by hand; the group is never joined.
@@ -162,7 +186,7 @@ pub fn read_topic(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>>
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
         .set("check.crcs", "true")
-        .set("auto.offset.reset", "error")
+        .set("auto.offset.reset", reset)
         .create()
         .unwrap();
     let metadata = consumer.fetch_metadata(Some(topic), PATIENCE).unwrap();
