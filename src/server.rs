@@ -31,7 +31,7 @@ use crate::runtime::disk::Disk;
 use crate::runtime::executors;
 use crate::runtime::host::{self, Queue};
 use crate::runtime::lane::{LaneReceiver, LaneSenders, mesh};
-use crate::runtime::real_disk::{RealDisk, settle_device};
+use crate::runtime::real_disk::{RealDisk, bound_descriptors, settle_device};
 use crate::runtime::startup::{self, StopSignals};
 
 /// Largest frame of everything but Produce.
@@ -57,7 +57,7 @@ enum Report {
 ///
 /// # Errors
 /// A sentence: why it could not start, or could not stop in order.
-pub fn run(config: Config) -> Result<(), String> {
+pub fn run(mut config: Config) -> Result<(), String> {
     executors::abort_on_panic();
     let signals = StopSignals::block()?;
     let _log_lines = start_logging(&config.log_filter)?;
@@ -66,9 +66,12 @@ pub fn run(config: Config) -> Result<(), String> {
     let _lock = startup::lock_data_dir(&config.data_dir)?;
     startup::check_memlock()?;
     startup::check_io_uring()?;
-    let _open_files = startup::raise_open_files();
     let cpus = startup::choose_cpus(config.cores)?;
+    let descriptors = startup::share_descriptors(startup::raise_open_files(), cpus.len());
+    bound_descriptors(descriptors.of_files / cpus.len());
+    config.max_connections = config.max_connections.min(descriptors.of_connections);
     let listener = startup::bind(address_of(&config)?)?;
+    tracing::info!("descriptors: {} for files, {} for connections", descriptors.of_files, descriptors.of_connections);
     let address = listener.local_addr().map_err(|error| format!("the listener has no address: {error}"))?;
     let broker = start(config, &cpus, listener, address)?;
     signals.serving();

@@ -24,6 +24,8 @@ pub(super) struct Plan {
     pub(super) answered: bool,
     pub(super) idempotent: bool,
     pub(super) records: i32,
+    /// Partitions that are written to by turns.
+    pub(super) partitions: usize,
     pub(super) in_flight: usize,
     /// When the first request may be sent, of the monotonic clock.
     pub(super) start: Duration,
@@ -131,25 +133,34 @@ pub(super) struct Worker<'a> {
 }
 
 /// The frame, and what counts on from request to request.
+///
+/// Requests go to the partitions by turns; a producer counts its sequences for each partition apart.
 pub(super) struct Stamper {
     frame: ProduceFrame,
     correlation: i32,
-    sequence: Sequence,
+    partitions: Vec<(i32, Sequence)>,
+    turn: usize,
     step: i32,
 }
 
 impl Stamper {
-    pub(super) fn new(frame: ProduceFrame, plan: &Plan) -> Self {
+    /// Shapes: `partitions` holds at least one.
+    pub(super) fn new(frame: ProduceFrame, plan: &Plan, partitions: &[i32]) -> Self {
         let (sequence, step) = if plan.idempotent { (Sequence(0), plan.records) } else { (Sequence(-1), 0) };
-        Self { frame, correlation: 0, sequence, step }
+        let partitions = partitions.iter().map(|partition| (*partition, sequence)).collect();
+        Self { frame, correlation: 0, partitions, turn: 0, step }
     }
 
     fn next(&mut self) -> &[u8] {
-        let (correlation, sequence) = (self.correlation, self.sequence);
+        let correlation = self.correlation;
         self.correlation = correlation.wrapping_add(1);
+        let (partition, next) = &mut self.partitions[self.turn];
+        let sequence = *next;
         if self.step > 0 {
-            self.sequence = sequence.plus(self.step);
+            *next = sequence.plus(self.step);
         }
+        self.frame.turn_to(*partition);
+        self.turn = (self.turn + 1) % self.partitions.len();
         self.frame.stamp(correlation, clock::now_ms(), sequence)
     }
 }
@@ -162,7 +173,9 @@ struct Judge<'a> {
     open_loop: bool,
     records: u64,
     correlation: i32,
-    last_offset: i64,
+    /// Of each partition, in the order of their turns.
+    last_offsets: Vec<i64>,
+    turn: usize,
 }
 
 impl<'a> Judge<'a> {
@@ -174,7 +187,8 @@ impl<'a> Judge<'a> {
             open_loop: plan.interval.is_some(),
             records: u64::try_from(plan.records).unwrap_or_default(),
             correlation: 0,
-            last_offset: -1,
+            last_offsets: vec![-1; plan.partitions],
+            turn: 0,
         }
     }
 
@@ -184,15 +198,18 @@ impl<'a> Judge<'a> {
             return Err(format!("answer {} came where {} was due", answer.correlation, self.correlation));
         }
         self.correlation = answer.correlation.wrapping_add(1);
+        let turns = self.last_offsets.len();
+        let last_offset = &mut self.last_offsets[self.turn];
+        self.turn = (self.turn + 1) % turns;
         if answer.error != 0 {
             *self.tally.errors.entry(answer.error).or_default() += 1;
             self.live.errors.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        if answer.base_offset <= self.last_offset {
-            return Err(format!("offset {} came after {}", answer.base_offset, self.last_offset));
+        if answer.base_offset <= *last_offset {
+            return Err(format!("offset {} came after {last_offset}", answer.base_offset));
         }
-        self.last_offset = answer.base_offset;
+        *last_offset = answer.base_offset;
         self.count(request);
         Ok(())
     }

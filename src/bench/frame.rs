@@ -39,6 +39,7 @@ pub(super) struct FrameSpec<'a> {
 /// A produce request that can be sent again and again.
 pub(super) struct ProduceFrame {
     bytes: Vec<u8>,
+    partition: usize,
     batch: usize,
 }
 
@@ -50,10 +51,12 @@ impl ProduceFrame {
         put.i32(0).i16(PRODUCE_KEY).i16(PRODUCE_VERSION).i32(0).string(spec.client_id).unsigned_varint(0);
         put.unsigned_varint(0).i16(spec.acks).i32(spec.timeout_ms);
         put.compact_count(1).compact_string(spec.topic);
-        put.compact_count(1).i32(spec.partition).compact_count(records.len());
+        put.compact_count(1);
+        let partition = put.0.len();
+        put.i32(spec.partition).compact_count(records.len());
         let batch = put.0.len();
         put.raw(&records).unsigned_varint(0).unsigned_varint(0).unsigned_varint(0);
-        let mut frame = Self { bytes: put.0, batch };
+        let mut frame = Self { bytes: put.0, partition, batch };
         let length = i32::try_from(frame.bytes.len() - 4).unwrap_or(i32::MAX);
         frame.set(0, &length.to_be_bytes());
         frame.seal();
@@ -70,6 +73,11 @@ impl ProduceFrame {
         self.set(batch + BASE_SEQUENCE, &sequence.0.to_be_bytes());
         self.seal();
         &self.bytes
+    }
+
+    /// Sends it to another partition of the topic from now on.
+    pub(super) fn turn_to(&mut self, partition: i32) {
+        self.set(self.partition, &partition.to_be_bytes());
     }
 
     /// Size of the frame in bytes, its prefix included.
@@ -198,6 +206,9 @@ mod tests {
         // A record: length, attributes, time, offset, no key, ten bytes, no headers.
         assert_eq!(take.0[..6], [32, 0, 0, 0, 1, 20]);
         assert_eq!(take.0.len(), 2 * 17);
+        let mut other = ProduceFrame::new(&FrameSpec { partition: 258, ..spec() });
+        frame.turn_to(258);
+        assert_eq!(frame.stamp(1, 2, Sequence(3)), other.stamp(1, 2, Sequence(3)));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub struct ProduceArgs {
     /// All connections write to one partition after another, each measured for itself: shows which core owns which
     #[arg(long)]
     pub one_by_one: bool,
+    /// Each connection writes to all partitions of the topic by turns, request by request
+    #[arg(long, conflicts_with_all = ["partition", "one_by_one"])]
+    pub by_turns: bool,
     /// Bytes of one record's value
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub record_bytes: usize,
@@ -105,8 +108,8 @@ pub(super) fn run(args: &ProduceArgs) -> Result<(), String> {
     check(args)?;
     let leaders = prepare(args)?;
     let turns: Vec<&[Leader]> = if args.one_by_one { leaders.chunks(1).collect() } else { vec![&leaders] };
-    if args.one_by_one && leaders.iter().any(|leader| leader.address != leaders[0].address) {
-        return Err("--one-by-one needs partitions with the same leader".to_owned());
+    if (args.one_by_one || args.by_turns) && leaders.iter().any(|leader| leader.address != leaders[0].address) {
+        return Err("--one-by-one and --by-turns need partitions with the same leader".to_owned());
     }
     let mut connections = open(args, &leaders)?;
     let mut errors = BTreeMap::new();
@@ -133,8 +136,9 @@ fn measure(
 ) -> Result<(Tally, Duration), String> {
     let live = Live::default();
     let mut workers = Vec::with_capacity(connections.len());
+    let turns = |leader| if args.by_turns { leaders } else { std::slice::from_ref(leader) };
     for ((index, connection), leader) in (0..).zip(connections).zip(leaders.iter().cycle()) {
-        workers.push(worker(args, leader, index, connection, &live)?);
+        workers.push(worker(args, turns(leader), index, connection, &live)?);
     }
     // Producers are known and frames made: now all begin at one moment.
     let (start, measure_from, end) = times(args);
@@ -177,29 +181,30 @@ fn prepare(args: &ProduceArgs) -> Result<Vec<Leader>, String> {
             format!("topic '{}' has {} partitions and none with index {wanted}", args.topic, known.len())
         })
     };
-    args.partition.iter().map(find).collect()
+    if args.by_turns { Ok(known) } else { args.partition.iter().map(find).collect() }
 }
 
 fn worker<'a>(
     args: &ProduceArgs,
-    leader: &Leader,
+    turns: &[Leader],
     index: u32,
     connection: &'a mut Connection,
     live: &'a Live,
 ) -> Result<Worker<'a>, String> {
     let producer = if args.idempotent { Some(connection.init_producer_id()?) } else { None };
+    let partitions: Vec<_> = turns.iter().map(|leader| leader.partition).collect();
     let frame = ProduceFrame::new(&FrameSpec {
         client_id: CLIENT_ID,
         topic: &args.topic,
-        partition: leader.partition,
+        partition: partitions[0],
         acks: args.acks.on_the_wire(),
         timeout_ms: 30_000,
         record_bytes: args.record_bytes,
         records: args.records_per_batch,
         producer,
     });
-    let plan = plan(args, index);
-    Ok(Worker { connection, stamper: Stamper::new(frame, &plan), plan, live })
+    let plan = Plan { partitions: partitions.len(), ..plan(args, index) };
+    Ok(Worker { connection, stamper: Stamper::new(frame, &plan, &partitions), plan, live })
 }
 
 /// One connection's share; the times are set when all are ready.
@@ -213,6 +218,7 @@ fn plan(args: &ProduceArgs, index: u32) -> Plan {
         answered: args.acks != Acks::None,
         idempotent: args.idempotent,
         records: args.records_per_batch,
+        partitions: 1,
         in_flight: args.in_flight as usize,
         start: Duration::ZERO,
         measure_from: Duration::ZERO,
@@ -256,7 +262,10 @@ fn work(workers: Vec<Worker<'_>>, live: &Live, end: Duration) -> Result<Tally, S
 }
 
 fn fields(args: &ProduceArgs, leaders: &[Leader], tally: &Tally, measure_from: Duration) -> Fields {
-    let partitions = leaders.iter().map(|leader| leader.partition.to_string()).collect::<Vec<_>>();
+    let partitions = match leaders {
+        [first, .., last] if args.by_turns => vec![format!("{} to {} by turns", first.partition, last.partition)],
+        _ => leaders.iter().map(|leader| leader.partition.to_string()).collect(),
+    };
     let seconds = tally.last.saturating_sub(measure_from).as_secs_f64();
     let records = tally.requests * u64::try_from(args.records_per_batch).unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

@@ -16,10 +16,11 @@ use super::shard::Shard;
 use crate::ids::{LogId, Offset, ProducerId};
 use crate::log::checkpoint::{Header, Kind, PartitionEntry, ProducerEntry};
 use crate::log::checkpoint_chain::{self as chain, Named, Writer};
+use crate::log::names;
 use crate::log::partition_log::ChangedNames;
 use crate::log::segment::{Sealing, Segment};
 use crate::runtime::clock;
-use crate::runtime::disk::Disk;
+use crate::runtime::disk::{Disk, is_out_of_descriptors};
 use crate::runtime::host;
 use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::ProducerState;
@@ -146,7 +147,7 @@ impl<D: Disk> Shard<D> {
         let frees = log.oldest_needed_after(log.last_closed_sequence()) > log.oldest_needed_file();
         !frees
             && self.removed.borrow().is_empty()
-            && !self.all_partitions().iter().any(|partition| partition.is_dirty())
+            && !self.partitions.borrow().values().any(|partition| partition.is_dirty())
     }
 
     /// Flushes the partitions one after another; true beside the parts when a failed one still needs the commit log.
@@ -161,16 +162,21 @@ impl<D: Disk> Shard<D> {
     ) -> io::Result<(Vec<PartitionEntry>, bool)> {
         let mut entries = Vec::new();
         let mut is_pinned = false;
-        for partition in self.all_partitions() {
+        let mut folders = MadeFolders::default();
+        let is_wanted = |partition: &&Rc<Partition<D>>| {
+            partition.is_failed() || is_full || (self.is_serving() && partition.is_dirty())
+        };
+        let partitions: Vec<_> = self.partitions.borrow().values().filter(is_wanted).cloned().collect();
+        let mut pace = Pace::new(pause, partitions.len(), self.log().room_left());
+        for partition in partitions {
             if partition.is_failed() {
                 is_pinned = true;
                 continue;
             }
-            let is_wanted = is_full || (self.is_serving() && partition.is_dirty());
-            if partition.is_closed() || !is_wanted {
+            if partition.is_closed() {
                 continue;
             }
-            let was_dirty = match self.flush_partition(&partition, is_full, writer).await {
+            let was_dirty = match self.flush_partition(&partition, is_full, writer, &mut folders).await {
                 Ok((entry, was_dirty)) => {
                     entries.push(entry);
                     was_dirty
@@ -182,11 +188,27 @@ impl<D: Disk> Shard<D> {
                 }
             };
             self.note_progress();
-            if was_dirty && !pause.is_zero() {
-                clock::sleep(pause).await;
+            match pace.next(self.log().room_left()) {
+                Some(pause) if was_dirty => clock::sleep(pause).await,
+                _ => host::yield_now().await,
             }
         }
+        self.sync_made_folders(folders).await?;
         Ok((entries, is_pinned))
+    }
+
+    /// Partitions' folders may have been made with their first segments: the folder that they are in is flushed once for all.
+    async fn sync_made_folders(&self, made: MadeFolders<D>) -> io::Result<()> {
+        if made.of.is_empty() {
+            return Ok(());
+        }
+        let synced = self.disk.sync_dir(&self.layout.kafka()).await;
+        synced.inspect_err(|_| {
+            for partition in &made.of {
+                partition.log.borrow_mut().mark_changed_names(ChangedNames { folder: false, parent: true });
+                partition.mark_dirty();
+            }
+        })
     }
 
     /// The full checkpoint that ends recovery: everything is on disk already.
@@ -241,6 +263,7 @@ impl<D: Disk> Shard<D> {
         partition: &Rc<Partition<D>>,
         is_full: bool,
         writer: &mut Writer<'_, D>,
+        folders: &mut MadeFolders<D>,
     ) -> io::Result<(PartitionEntry, bool)> {
         take_most_producers(partition, is_full, writer).await?;
         // One step: offsets, positions and producers that belong together, and whether they are on disk already: what was
@@ -257,12 +280,13 @@ impl<D: Disk> Shard<D> {
         };
         writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
+        let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
         if is_dirty {
-            self.flush_files(partition, end, &unsealed).await?;
-            partition.sealed_through.set(end);
+            self.flush_files(partition, end, &unsealed, folders).await?;
+            // The last one is not closed: it may be with the next record, at this very end.
+            partition.sealed_through.set(segment_base);
         }
         partition.recovery_point.set(end);
-        let (segment_base, position) = active.map_or((end, 0), |(segment, bytes)| (segment.base(), bytes));
         let entry = PartitionEntry {
             log_id: partition.log_id,
             removed: false,
@@ -281,8 +305,10 @@ impl<D: Disk> Shard<D> {
         partition: &Rc<Partition<D>>,
         end: Offset,
         unsealed: &[Rc<Segment<D>>],
+        folders: &mut MadeFolders<D>,
     ) -> io::Result<()> {
         partition.write_rest(&self.waiters).await;
+        self.note_stuck(partition);
         let gives_up = || partition.is_failed() || partition.is_closed();
         if !partition.written.reached(super::partition::unsigned(end), gives_up).await {
             return Err(io::Error::other(format!("{}: a write failed", partition.name)));
@@ -292,22 +318,22 @@ impl<D: Disk> Shard<D> {
             segment.seal(self.sealing(partition, false)).await?;
             sync(partition, segment).await?;
             segment.sync_seal().await?;
+            // Whoever reads it opens it again.
+            segment.close_handles();
         }
         active.flush_indexes().await?;
         sync(partition, active).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
-        let synced = self.sync_names(partition, changed).await;
-        synced.inspect_err(|_| partition.log.borrow_mut().mark_changed_names(changed))
-    }
-
-    async fn sync_names(&self, partition: &Partition<D>, changed: ChangedNames) -> io::Result<()> {
         if changed.folder {
-            let folder = partition.log.borrow().folder().to_path_buf();
-            self.disk.sync_dir(&folder).await?;
+            let folder = Rc::clone(partition.log.borrow().folder());
+            let synced = self.disk.sync_dir(&folder).await;
+            synced.inspect_err(|_| partition.log.borrow_mut().mark_changed_names(changed))?;
         }
-        // Nothing to do for a folder that was made, and flushed, with its topic; that may have failed.
-        if changed.parent { self.disk.sync_dir(&self.layout.kafka()).await } else { Ok(()) }
+        if changed.parent {
+            folders.of.push(Rc::clone(partition));
+        }
+        Ok(())
     }
 
     pub(super) fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
@@ -323,6 +349,7 @@ impl<D: Disk> Shard<D> {
             return Err(format!("{} could not write its commit log", self.id));
         }
         self.is_closing.set(true);
+        self.disk.set_unshared(true);
         self.checkpoint(true, Duration::ZERO).await.map_err(in_a_sentence)?;
         if let Some(failed) = self.all_partitions().iter().find(|partition| partition.is_failed()) {
             return Err(format!(
@@ -345,14 +372,71 @@ impl<D: Disk> Shard<D> {
     async fn close_partition(&self, partition: &Rc<Partition<D>>) -> io::Result<()> {
         let active = partition.log.borrow().active().cloned();
         let Some(active) = active else { return Ok(()) };
+        if self.is_as_at_the_last_stop(partition, &active).await {
+            active.close_handles();
+            return Ok(());
+        }
         active.seal(self.sealing(partition, true)).await?;
+        active.close_handles();
         super::kafka_view::write(&self.disk, partition).await
+    }
+
+    /// Nobody wrote to it since the last clean stop: its files are there, and ten thousand that are written anew would take
+    /// the disk some seconds.
+    async fn is_as_at_the_last_stop(&self, partition: &Partition<D>, active: &Segment<D>) -> bool {
+        let (folder, end) = {
+            let log = partition.log.borrow();
+            (Rc::clone(log.folder()), log.end())
+        };
+        active.read_seal().await.is_some_and(|seal| seal.open)
+            && self.disk.file_bytes(&names::path(&folder, end, names::Kind::Snapshot)).is_ok()
+    }
+}
+
+/// Partitions whose folders may have been made since the last checkpoint.
+struct MadeFolders<D: Disk> {
+    of: Vec<Rc<Partition<D>>>,
+}
+
+impl<D: Disk> Default for MadeFolders<D> {
+    fn default() -> Self {
+        Self { of: Vec::new() }
+    }
+}
+
+/// How long a checkpoint waits between two partitions: it may take its time as long as the commit log does not fill up
+/// quicker than the checkpoint gets on.
+struct Pace {
+    pause: Duration,
+    total: u64,
+    done: u64,
+    room: u64,
+}
+
+impl Pace {
+    fn new(pause: Duration, partitions: usize, room: u64) -> Self {
+        Self { pause, total: partitions as u64, done: 0, room }
+    }
+
+    /// The pause behind one more partition; none when it is zero, or when the log has used up more of its room than there
+    /// are partitions done.
+    fn next(&mut self, room_left: u64) -> Option<Duration> {
+        self.done += 1;
+        let used = self.room.saturating_sub(room_left);
+        let is_behind = used.saturating_mul(self.total) > self.room.saturating_mul(self.done);
+        (!self.pause.is_zero() && !is_behind).then_some(self.pause)
     }
 }
 
 /// After a failed flush nobody knows what is on disk, and a later one proves nothing (architecture decision D10).
 async fn sync<D: Disk>(partition: &Partition<D>, segment: &Segment<D>) -> io::Result<()> {
-    segment.sync().await.inspect_err(|error| partition.fail(error))
+    let synced = segment.sync().await;
+    synced.inspect_err(|error| {
+        // Without a descriptor nothing was flushed, and nothing has failed either.
+        if !is_out_of_descriptors(error) {
+            partition.fail(error);
+        }
+    })
 }
 
 fn is_last<D: Disk>(log: &crate::log::partition_log::PartitionLog<D>, segment: &Rc<Segment<D>>) -> bool {
@@ -409,4 +493,20 @@ fn into<D: Disk>(
 ) -> impl FnMut(ProducerId, Option<&ProducerState>) {
     let (log_id, entries) = (partition.log_id, writer.entries());
     move |producer_id, state| entries.producer(&ProducerEntry { log_id, producer_id, state: state.copied() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten partitions while the log has room for a hundred bytes.
+    #[test]
+    fn a_checkpoint_hurries_when_the_log_fills_up_quicker_than_it_gets_on() {
+        let pause = Duration::from_millis(1);
+        let mut pace = Pace::new(pause, 10, 100);
+        assert_eq!((pace.next(95), pace.next(80), pace.next(60)), (Some(pause), Some(pause), None));
+        assert_eq!((pace.next(60), pace.next(0), pace.next(0)), (Some(pause), None, None));
+        assert_eq!(Pace::new(Duration::ZERO, 10, 100).next(100), None);
+        assert_eq!(Pace::new(pause, 1, 0).next(0), Some(pause), "nothing is used up");
+    }
 }

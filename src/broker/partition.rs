@@ -16,7 +16,7 @@ use crate::log::leader_epochs::LeaderEpochs;
 use crate::log::log_files::is_no_space;
 use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
-use crate::runtime::disk::Disk;
+use crate::runtime::disk::{Disk, is_out_of_descriptors};
 use crate::runtime::signal::Mark;
 use crate::state::producers::{Appended, BatchIdentity, Producers, Refusal, Verdict};
 use crate::wire::error_code::ErrorCode;
@@ -89,8 +89,9 @@ pub struct Partition<D: Disk> {
     is_failed: Cell<bool>,
     /// Acknowledged records are missing: nothing new is taken until somebody has accepted that.
     has_lost: Cell<bool>,
-    /// A write found no room: nothing new is taken until it has gone through.
+    /// A write found no room, or no descriptor: nothing new is taken until it has gone through.
     is_stuck: Cell<bool>,
+    pub(super) is_listed_as_stuck: Cell<bool>,
     is_writing: Cell<bool>,
     is_dirty: Cell<bool>,
     is_closed: Cell<bool>,
@@ -138,6 +139,7 @@ impl<D: Disk> Partition<D> {
             is_failed: Cell::new(false),
             has_lost: Cell::new(false),
             is_stuck: Cell::new(false),
+            is_listed_as_stuck: Cell::new(false),
             is_writing: Cell::new(false),
             is_dirty: Cell::new(false),
             is_closed: Cell::new(false),
@@ -385,9 +387,9 @@ impl<D: Disk> Partition<D> {
                 self.written.raise(unsigned(written_end));
                 self.raise_high_watermark(waiters);
             }
-            Err(error) if is_no_space(&error) => {
+            Err(error) if is_no_space(&error) || is_out_of_descriptors(&error) => {
                 if !self.is_stuck.replace(true) {
-                    tracing::warn!("{}: no room on the disk, the write is tried again: {error}", self.name);
+                    tracing::warn!("{}: nothing could be written, it is tried again each second: {error}", self.name);
                 }
                 self.written.wake_all();
                 self.high_watermark.wake_all();

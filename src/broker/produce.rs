@@ -193,10 +193,10 @@ impl<D: Disk> Shard<D> {
         self.tail_bytes.set(held);
     }
 
-    /// The tail cache lets a deleted partition go, and with it the descriptors that keep its room on the disk taken.
-    pub(super) fn forget_tail(&self, gone: &Rc<Partition<D>>) {
+    /// The tail cache lets deleted partitions go, and with them the descriptors that keep their room on the disk taken.
+    pub(super) fn forget_tails_of_closed(&self) {
         let mut order = self.tail_order.borrow_mut();
-        order.retain(|kept| !Rc::ptr_eq(&kept.partition, gone));
+        order.retain(|kept| !kept.partition.is_closed());
         self.tail_bytes.set(order.iter().map(|kept| kept.bytes).sum());
     }
 
@@ -218,6 +218,8 @@ impl<D: Disk> Shard<D> {
         for partition in partitions.drain(..) {
             if partition.write_little(&self.waiters) {
                 self.write_rest_of(partition);
+            } else {
+                self.note_stuck(&partition);
             }
         }
         // Keeps the list's memory for the next group.
@@ -229,7 +231,17 @@ impl<D: Disk> Shard<D> {
 
     pub(super) fn write_rest_of(self: &Rc<Self>, partition: Rc<Partition<D>>) {
         let shard = Rc::clone(self);
-        host::spawn(Queue::Requests, async move { partition.write_rest(&shard.waiters).await });
+        host::spawn(Queue::Requests, async move {
+            partition.write_rest(&shard.waiters).await;
+            shard.note_stuck(&partition);
+        });
+    }
+
+    /// After a write: if it found no room it is tried again by and by.
+    pub(super) fn note_stuck(&self, partition: &Rc<Partition<D>>) {
+        if partition.is_stuck() && !partition.is_closed() && !partition.is_listed_as_stuck.replace(true) {
+            self.stuck.borrow_mut().push(Rc::clone(partition));
+        }
     }
 
     /// The groups up to `group` are on disk.

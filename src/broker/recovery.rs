@@ -38,6 +38,8 @@ use crate::runtime::disk::Disk;
 use crate::runtime::host;
 use crate::state::producers::{Appended, BatchIdentity, Producers};
 
+/// Partitions that are brought back before other tasks run.
+const PARTITIONS_IN_A_ROW: usize = 64;
 /// log2 of the block size of the commit log.
 pub const BLOCK_LOG2: u16 = 12;
 /// Files of an earlier life of the log that are kept for reuse.
@@ -356,12 +358,17 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn recover(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<Progress, String> {
         self.partitions.borrow_mut().clear();
         self.begin_generation(plan.generation);
+        // Until this shard serves, nobody waits for its core.
+        self.disk.set_unshared(true);
         self.tick.set(u64::try_from(clock::now_ms()).unwrap_or(0));
         self.set_catalog(Arc::clone(&plan.catalog));
         let mut reader = RecordReader::new(self.disk.clone(), plan.contents.files.clone());
         let mine = self.own_partitions(&plan.catalog);
         let mut producers = restore_producers(&plan.view, &mine.iter().map(|(.., log_id)| *log_id).collect());
-        for (topic, key, log_id) in mine {
+        for (at, (topic, key, log_id)) in mine.into_iter().enumerate() {
+            if at % PARTITIONS_IN_A_ROW == 0 {
+                host::yield_now().await;
+            }
             let known = producers.remove(&log_id);
             let back = self.recover_partition(plan, &topic, key, log_id, known, &mut reader).await;
             let back = back.map_err(|error| format!("{}-{}: {error}", topic.name, key.partition))?;
@@ -435,8 +442,9 @@ impl<D: Disk> Shard<D> {
         if recovered.has_changed {
             self.save_what_was_walked(&partition).await;
         }
-        partition.sealed_through.set(merged.map_or(Offset(0), |merged| merged.partition.recovery_point));
-        if partition.sealed_through.get() < partition.high_watermark() {
+        let known = merged.map(|merged| &merged.partition);
+        partition.sealed_through.set(known.map_or(Offset(0), |known| known.segment_base.min(known.recovery_point)));
+        if known.map_or(Offset(0), |known| known.recovery_point) < partition.high_watermark() {
             partition.mark_dirty();
         }
         self.refuse_after(&losses, &partition);

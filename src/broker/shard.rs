@@ -107,6 +107,8 @@ pub struct Shard<D: Disk> {
     pub(super) commit_log: OnceCell<CommitLog<D>>,
     pub(super) undurable: RefCell<VecDeque<Undurable<D>>>,
     pub(super) unwritten: RefCell<Vec<Rc<Partition<D>>>>,
+    /// Partitions whose writes found no room, each once.
+    pub(super) stuck: RefCell<Vec<Rc<Partition<D>>>>,
     pub(super) arena: RefCell<BytesMut>,
     pub(super) tail_order: RefCell<VecDeque<InTail<D>>>,
     pub(super) tail_bytes: Cell<usize>,
@@ -164,6 +166,7 @@ impl<D: Disk> Shard<D> {
             commit_log: OnceCell::new(),
             undurable: RefCell::default(),
             unwritten: RefCell::default(),
+            stuck: RefCell::default(),
             arena: RefCell::default(),
             tail_order: RefCell::default(),
             tail_bytes: Cell::default(),
@@ -526,6 +529,7 @@ impl<D: Disk> Shard<D> {
     /// The tasks that run as long as the shard: waiting fetches, commits, checkpoints, a look at the disk.
     fn start_tasks(self: &Rc<Self>) {
         self.is_serving.set(true);
+        self.disk.set_unshared(false);
         let shard = Rc::clone(self);
         host::spawn(Queue::Requests, async move { shard.waiters.run().await });
         let (before, after, end) = (Rc::clone(self), Rc::clone(self), Rc::clone(self));

@@ -9,14 +9,14 @@ use std::path::Path;
 use super::names::{self, Kind};
 use super::seal::Seal;
 use crate::ids::Offset;
-use crate::runtime::disk::{Disk, Entry};
+use crate::runtime::disk::Disk;
 
 /// Bases that have an index or a seal and no `.log`: whoever removes a segment removes `.log` last, so it was lost.
 ///
 /// A snapshot says nothing: Kafka's are named by the end of the log, where no segment needs to be.
 #[must_use]
-pub fn without_log(entries: &[Entry]) -> BTreeSet<Offset> {
-    let named = || entries.iter().filter_map(|entry| names::parse(&entry.name));
+pub fn without_log(found: &[String]) -> BTreeSet<Offset> {
+    let named = || found.iter().filter_map(|name| names::parse(name));
     let logs: BTreeSet<Offset> = named().filter(|(_, kind)| *kind == Kind::Log).map(|(base, _)| base).collect();
     let derived =
         named().filter(|(_, kind)| matches!(kind, Kind::Index | Kind::TimeIndex | Kind::TxnIndex | Kind::Seal));
@@ -25,9 +25,9 @@ pub fn without_log(entries: &[Entry]) -> BTreeSet<Offset> {
 
 /// Bases that have a seal.
 #[must_use]
-pub fn sealed(entries: &[Entry]) -> BTreeSet<Offset> {
-    let seal = |entry: &Entry| names::parse(&entry.name).filter(|(_, kind)| *kind == Kind::Seal);
-    entries.iter().filter_map(seal).map(|(base, _)| base).collect()
+pub fn sealed(found: &[String]) -> BTreeSet<Offset> {
+    let named = found.iter().filter_map(|name| names::parse(name));
+    named.filter(|(_, kind)| *kind == Kind::Seal).map(|(base, _)| base).collect()
 }
 
 /// The size that a closed segment was sealed with; `None` where no seal says so, which proves nothing.

@@ -359,6 +359,12 @@ impl<D: Disk> CommitLog<D> {
         self.shared.pool.borrow().live_bytes()
     }
 
+    /// Bytes that the log may still take before something must be released.
+    #[must_use]
+    pub fn room_left(&self) -> u64 {
+        self.shared.settings.bytes_max.saturating_sub(self.live_bytes())
+    }
+
     /// Number of the oldest file that has not been released.
     #[must_use]
     pub fn oldest_needed_file(&self) -> u64 {

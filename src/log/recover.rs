@@ -209,24 +209,29 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// The segments, and the bases of those that have lost their `.log`; what an earlier life has renamed for removal, or
     /// has not finished, is unlinked.
     async fn list_files(&mut self) -> io::Result<(Files, BTreeSet<Offset>)> {
-        let entries = match self.disk.list(&self.given.folder) {
+        let found = match self.disk.names(&self.given.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
         let is_left = |name: &str| names::parse_deleted(name).is_some() || names::is_unfinished_snapshot(name);
-        for left in entries.iter().filter(|entry| is_left(&entry.name)) {
-            self.disk.remove_file(&self.given.folder.join(&left.name)).await?;
+        for left in found.iter().filter(|name| is_left(name)) {
+            self.disk.remove_file(&self.given.folder.join(left)).await?;
         }
-        let mut files = Vec::new();
-        for entry in &entries {
-            match names::parse(&entry.name) {
-                Some((base, Kind::Log)) => files.push((base, entry.bytes)),
+        let mut bases = Vec::new();
+        for name in &found {
+            match names::parse(name) {
+                Some((base, Kind::Log)) => bases.push(base),
                 Some((as_of, Kind::Snapshot)) => self.snapshots.push(as_of),
                 _ => {}
             }
         }
-        self.sealed = closed::sealed(&entries);
-        Ok((files, closed::without_log(&entries)))
+        bases.sort_unstable();
+        self.snapshots.sort_unstable();
+        self.sealed = closed::sealed(&found);
+        // Of all the files only these are asked for their size: there may be a hundred thousand.
+        let size = |base| Ok((base, self.disk.file_bytes(&names::path(&self.given.folder, base, Kind::Log))?));
+        let files = bases.into_iter().map(size).collect::<io::Result<_>>()?;
+        Ok((files, closed::without_log(&found)))
     }
 
     /// Without a checkpoint everything is walked, from whichever of files and commit log begins first: the name of the

@@ -20,6 +20,7 @@ use super::scan::{BatchFacts, Gaps, ScanEnd, Scanner};
 pub use super::segment_derived::Sealing;
 use crate::ids::Offset;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
+use crate::runtime::open_files::Slot;
 
 /// Positions have 31 bits in Kafka's index files.
 pub const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
@@ -75,10 +76,7 @@ pub struct Segment<D: Disk> {
     pub(super) rules: IndexRules,
     pub(super) created_ms: i64,
     pub(super) state: RefCell<State>,
-    handle: RefCell<Option<Rc<D::File>>>,
-    used: Cell<bool>,
-    /// Its name may come to mean another file: handle and indexes are not given up any more.
-    is_held: Cell<bool>,
+    handle: Rc<Slot<D::File>>,
     /// How old it is, where that took a look at the disk.
     pub(super) looked_up_ms: Cell<Option<i64>>,
 }
@@ -96,7 +94,7 @@ impl<D: Disk> Segment<D> {
             let what = format!("{}: a new segment would overwrite this file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
         }
-        *segment.handle.borrow_mut() = Some(Rc::new(file));
+        segment.keep_open(Rc::new(file));
         let mut state = segment.state.borrow_mut();
         state.indexes = Some(Indexes::new(base, rules));
         state.crc = Some((0, RunningCrc::default()));
@@ -116,18 +114,9 @@ impl<D: Disk> Segment<D> {
             crc: None,
             cursors: Vec::new(),
         };
-        Self {
-            disk,
-            folder,
-            base,
-            rules,
-            created_ms,
-            state: RefCell::new(state),
-            handle: RefCell::new(None),
-            used: Cell::new(false),
-            is_held: Cell::new(false),
-            looked_up_ms: Cell::new(None),
-        }
+        let handle = Rc::default();
+        let looked_up_ms = Cell::new(None);
+        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle, looked_up_ms }
     }
 
     /// What compaction has written, once its files have their final names; indexes and seal are not on disk yet.
@@ -227,7 +216,9 @@ impl<D: Disk> Segment<D> {
     /// # Errors
     /// Those of the disk; a short count is one. The bytes may be there partly: the same write may be tried again.
     pub fn write_now(&self, position: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let written = self.log_file()?.write_now(position, parts)?;
+        let file = self.log_file()?;
+        self.handle.note_write();
+        let written = file.write_now(position, parts)?;
         self.check_written(written, parts.iter().map(|part| part.len()).sum())?;
         self.add_to_crc(position, parts);
         Ok(())
@@ -239,19 +230,23 @@ impl<D: Disk> Segment<D> {
     /// As [`Self::write_now`].
     pub async fn write(&self, position: u64, bytes: Bytes) -> io::Result<()> {
         let file = self.log_file()?;
+        self.handle.note_write();
         let written = file.write_at(position, bytes.clone()).await?;
         self.check_written(written, bytes.len())?;
         self.add_to_crc(position, &[&bytes]);
         Ok(())
     }
 
-    /// Makes what was written durable: `.log` alone.
+    /// Makes what was written durable: `.log` alone. Nothing happens where nothing was written since the last time.
     ///
     /// # Errors
     /// Those of the disk; a later success proves nothing for the earlier failure.
     pub async fn sync(&self) -> io::Result<()> {
+        if self.handle.is_flushed() {
+            return Ok(());
+        }
         let file = self.log_file()?;
-        file.sync_data().await
+        self.handle.flush(&file).await
     }
 
     /// Recovery's walk: everything from `from` on is checked and taken note of again, and the file is cut behind the
@@ -280,7 +275,7 @@ impl<D: Disk> Segment<D> {
             })
             .await?;
         if end.position < file_bytes {
-            self.log_file()?.truncate(end.position).await?;
+            self.cut_file(end.position).await?;
         }
         Ok(end)
     }
@@ -291,7 +286,12 @@ impl<D: Disk> Segment<D> {
     /// Those of the disk.
     pub async fn truncate(&self, position: u64, end: Offset) -> io::Result<()> {
         self.forget_from(position, end);
+        self.cut_file(position).await
+    }
+
+    async fn cut_file(&self, position: u64) -> io::Result<()> {
         let file = self.log_file()?;
+        self.handle.note_write();
         file.truncate(position).await
     }
 
@@ -299,10 +299,10 @@ impl<D: Disk> Segment<D> {
     ///
     /// Not for the segment that is being appended to.
     pub fn close_handles(&self) {
-        if self.is_held.get() {
+        if self.handle.is_pinned() {
             return;
         }
-        self.handle.borrow_mut().take();
+        self.handle.close();
         let mut state = self.state.borrow_mut();
         if state.indexes.as_ref().is_some_and(Indexes::is_written) {
             state.indexes = None;
@@ -313,7 +313,7 @@ impl<D: Disk> Segment<D> {
     ///
     /// Called on every closed segment from time to time, it keeps the descriptors of those that are read.
     pub fn close_if_idle(&self) -> bool {
-        let idle = !self.used.replace(false) && self.has_handles();
+        let idle = !self.handle.take_used() && self.has_handles();
         if idle {
             self.close_handles();
         }
@@ -325,20 +325,20 @@ impl<D: Disk> Segment<D> {
     /// # Errors
     /// Those of opening and reading.
     pub async fn hold(&self) -> io::Result<()> {
-        self.is_held.set(true);
         self.log_file()?;
+        self.handle.pin();
         self.load_indexes().await
     }
 
     /// The name stays what it is: handles may be given up again.
     pub fn let_go(&self) {
-        self.is_held.set(false);
+        self.handle.unpin();
     }
 
     /// True while a descriptor is held.
     #[must_use]
     pub fn has_handles(&self) -> bool {
-        self.handle.borrow().is_some()
+        self.handle.is_open()
     }
 
     /// Gives every file of the segment the ending `.deleted`; readers that hold the handle go on.
@@ -352,6 +352,7 @@ impl<D: Disk> Segment<D> {
     /// The same for all but one kind of files.
     pub(super) fn mark_deleted_but(&self, kept: Option<Kind>) -> io::Result<()> {
         self.log_file()?;
+        self.handle.pin();
         // `.log` is the last: as long as it is there, a start knows whose the others are.
         for kind in Kind::ALL.into_iter().rev().filter(|kind| Some(*kind) != kept) {
             let path = self.path(kind);
@@ -369,13 +370,17 @@ impl<D: Disk> Segment<D> {
     }
 
     pub(super) fn log_file(&self) -> io::Result<Rc<D::File>> {
-        self.used.set(true);
-        if let Some(file) = &*self.handle.borrow() {
-            return Ok(Rc::clone(file));
+        if let Some(file) = self.handle.get() {
+            return Ok(file);
         }
         let file = Rc::new(self.disk.open(&self.path(Kind::Log), Access::Buffered, Create::Never)?);
-        *self.handle.borrow_mut() = Some(Rc::clone(&file));
+        self.keep_open(Rc::clone(&file));
         Ok(file)
+    }
+
+    fn keep_open(&self, file: Rc<D::File>) {
+        self.handle.put(file);
+        self.disk.keep(&self.handle);
     }
 
     fn forget_from(&self, position: u64, end: Offset) {

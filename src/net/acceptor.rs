@@ -99,7 +99,7 @@ impl<H: FnMut(ShardId, Accepted)> Task<H> {
         let Some(permit) = self.counts.permit() else {
             net::refuse(&socket);
             let max = self.counts.max();
-            self.line(&format!("refused a connection of {peer}: {max} are open, as many as max.connections allows"));
+            self.line(&format!("refused a connection of {peer}: {max} are open, as many as max.connections and the limit of open files allow"));
             return;
         };
         if net::prepare(&socket).is_ok() {

@@ -10,10 +10,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use bytes::Bytes;
+use nix::errno::Errno;
 
 use super::aligned::AlignedBuf;
+use super::open_files::Slot;
 
 /// How the bytes of a file travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +67,22 @@ pub trait Disk: Clone + 'static {
 
     /// Opens or makes a file.
     fn open(&self, path: &Path, access: Access, create: Create) -> io::Result<Self::File>;
+    /// The file of `slot` was opened: a disk that holds a bounded number of descriptors may close it again.
+    fn keep(&self, slot: &Rc<Slot<Self::File>>) {
+        let _unbounded = slot;
+    }
+    /// While nobody else waits for this core (at a start), reads may hold it: they are quicker by far.
+    fn set_unshared(&self, unshared: bool) {
+        let _reads_are_alike = unshared;
+    }
     /// Makes a folder and its parents; succeeds when it is there.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Names in a folder, sorted by name.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    /// The names alone of what is in a folder, in any order.
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        Ok(self.list(path)?.into_iter().map(|entry| entry.name).collect())
+    }
     /// Size of a file in bytes; `NotFound` when it is not there.
     fn file_bytes(&self, path: &Path) -> io::Result<u64>;
     /// When a file was written last, in milliseconds since 1970; `None` on a disk that keeps no times.
@@ -130,6 +145,12 @@ pub trait DiskFile: 'static {
     async fn truncate(&self, bytes: u64) -> io::Result<()>;
     /// Size in bytes.
     fn bytes(&self) -> io::Result<u64>;
+}
+
+/// True for the error of a process (or a host) that has no descriptor left: nothing was done, and it passes.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 /// The error for a write that took fewer bytes than it was given.

@@ -9,6 +9,7 @@ pub mod executors;
 pub mod host;
 pub mod lane;
 pub mod net;
+pub mod open_files;
 mod pace;
 pub mod real_disk;
 pub mod replies;

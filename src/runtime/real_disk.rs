@@ -8,8 +8,11 @@
 //! - glommio opens by path, and a path may have moved on: files are opened again through `/proc/self/fd`.
 //! - a file system may refuse `O_DIRECT`: such a file is written with `O_DSYNC` alone.
 //! - a read or write may be cut short or interrupted by a signal.
+//!
+//! A shard holds a bounded number of descriptors ([`bound_descriptors`]): what [`Disk::keep`] was told of is closed to make
+//! room, and when the process has none left all the same, the file that was opened last waits for a flush of another.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -17,6 +20,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
 use bytes::{Bytes, BytesMut};
@@ -24,9 +28,10 @@ use glommio::io::{BufferedFile, Directory, DmaFile};
 use nix::fcntl::OFlag;
 
 use super::aligned::AlignedBuf;
-use super::disk::{Access, Create, Disk, DiskFile, Entry, Space};
+use super::disk::{Access, Create, Disk, DiskFile, Entry, Space, is_out_of_descriptors};
 use super::executors::{self, plain_error};
 use super::host;
+use super::open_files::{OpenFiles, Slot};
 
 /// What one inline write may carry, in bytes: some microseconds of the core.
 const INLINE_WRITE_BYTES: usize = 64 * 1024;
@@ -34,6 +39,70 @@ const INLINE_WRITE_BYTES: usize = 64 * 1024;
 const RING_READ_BYTES: usize = 1024 * 1024;
 /// How many slices the kernel takes in one call.
 const SLICES_MAX: usize = 1024;
+
+/// Files that are looked at for one that may go when the process has no descriptor left.
+const LOOKS_IN_NEED: usize = 1024;
+
+/// Descriptors that the files of one shard may hold.
+static DESCRIPTORS_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+thread_local! {
+    /// Descriptors that the files of this shard hold.
+    static DESCRIPTORS: Cell<usize> = const { Cell::new(0) };
+    static OPEN_FILES: OpenFiles<RealFile> = OpenFiles::default();
+    /// Nobody waits for this core: see [`Disk::set_unshared`].
+    static UNSHARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The files of one shard may hold this many descriptors; segments are closed to keep to it.
+pub fn bound_descriptors(of_one_shard: usize) {
+    DESCRIPTORS_MAX.store(of_one_shard, Ordering::Relaxed);
+}
+
+/// Tries again with a descriptor that segments have given up, when the process has none left.
+fn with_descriptor<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    OPEN_FILES.with(|files| {
+        files.make_room(|| DESCRIPTORS.get() >= DESCRIPTORS_MAX.load(Ordering::Relaxed));
+    });
+    match open() {
+        Err(error) if is_out_of_descriptors(&error) && close_one() => open(),
+        other => other,
+    }
+}
+
+/// Closes a segment's file, and if need be waits until its bytes are on disk.
+fn close_one() -> bool {
+    let before = DESCRIPTORS.get();
+    let hurry = |slot: &Rc<Slot<RealFile>>| {
+        let Some((file, writes)) = slot.unflushed() else { return };
+        // Whoever flushes the file next is told of a failure.
+        let _told = slot.note_flushed(writes, file.file.sync_data());
+        drop(file);
+        slot.close();
+    };
+    OPEN_FILES.with(|files| {
+        (0..LOOKS_IN_NEED).any(|_| !files.look_at_next(hurry) || DESCRIPTORS.get() < before);
+    });
+    DESCRIPTORS.get() < before
+}
+
+/// One descriptor in the count.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        DESCRIPTORS.set(DESCRIPTORS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // A file that outlives its thread's values is not counted any more.
+        let _gone = DESCRIPTORS.try_with(|count| count.set(count.get().saturating_sub(1)));
+    }
+}
 
 /// The real file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,11 +114,19 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, access: Access, create: Create) -> io::Result<RealFile> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(create != Create::Never).truncate(create == Create::Truncate);
-        let (file, direct) = match access {
-            Access::Buffered => (options.open(path)?, false),
-            Access::DirectSync => open_direct(&mut options, path)?,
-        };
+        let (file, direct) = with_descriptor(|| match access {
+            Access::Buffered => Ok((options.open(path)?, false)),
+            Access::DirectSync => open_direct(&options, path),
+        })?;
         Ok(RealFile::new(file, access, direct))
+    }
+
+    fn set_unshared(&self, unshared: bool) {
+        UNSHARED.set(unshared);
+    }
+
+    fn keep(&self, slot: &Rc<Slot<RealFile>>) {
+        OPEN_FILES.with(|files| files.keep(slot));
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -61,6 +138,10 @@ impl Disk for RealDisk {
             fs::read_dir(path)?.map(|entry| entry.and_then(|e| describe(&e))).collect::<io::Result<Vec<_>>>()?;
         entries.sort();
         Ok(entries)
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
     fn file_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -113,7 +194,8 @@ impl Disk for RealDisk {
 const SYNCHRONOUS: OFlag = if cfg!(feature = "planted") { OFlag::empty() } else { OFlag::O_DSYNC };
 
 /// Opens with `O_DIRECT | O_DSYNC`, or without the first where the file system has no direct writes.
-fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
+fn open_direct(options: &OpenOptions, path: &Path) -> io::Result<(File, bool)> {
+    let mut options = options.clone();
     let direct = options.custom_flags(OFlag::O_DIRECT.union(SYNCHRONOUS).bits()).open(path);
     match direct {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -124,9 +206,10 @@ fn open_direct(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool
 }
 
 fn describe(entry: &fs::DirEntry) -> io::Result<Entry> {
-    let about = entry.metadata()?;
-    let bytes = if about.is_dir() { 0 } else { about.len() };
-    Ok(Entry { name: entry.file_name().to_string_lossy().into_owned(), is_dir: about.is_dir(), bytes })
+    // The kind comes with the name; only the size of a file has to be asked for.
+    let is_dir = entry.file_type()?.is_dir();
+    let bytes = if is_dir { 0 } else { entry.metadata()?.len() };
+    Ok(Entry { name: entry.file_name().to_string_lossy().into_owned(), is_dir, bytes })
 }
 
 fn found_or_not(removed: io::Result<()>) -> io::Result<()> {
@@ -164,9 +247,10 @@ pub struct RealFile {
     file: Arc<File>,
     access: Access,
     direct: bool,
-    reader: OnceCell<File>,
-    ring: RefCell<Option<Rc<BufferedFile>>>,
-    ring_blocks: RefCell<Option<Rc<DmaFile>>>,
+    reader: OnceCell<(File, Counted)>,
+    ring: RefCell<Option<(Rc<BufferedFile>, Counted)>>,
+    ring_blocks: RefCell<Option<(Rc<DmaFile>, Counted)>>,
+    _counted: Counted,
 }
 
 impl RealFile {
@@ -179,6 +263,7 @@ impl RealFile {
             reader: OnceCell::new(),
             ring: RefCell::default(),
             ring_blocks: RefCell::default(),
+            _counted: Counted::new(),
         }
     }
 
@@ -193,31 +278,41 @@ impl RealFile {
             return Ok(&self.file);
         }
         if self.reader.get().is_none() {
-            let opened = File::open(self.again())?;
-            return Ok(self.reader.get_or_init(|| opened));
+            let opened = with_descriptor(|| File::open(self.again()))?;
+            return Ok(&self.reader.get_or_init(|| (opened, Counted::new())).0);
         }
-        self.reader.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.reader.get().map(|(reader, _)| reader).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// The ring's view of the file, through the page cache; opened when first needed.
     async fn ring(&self) -> io::Result<Rc<BufferedFile>> {
-        if let Some(ring) = &*self.ring.borrow() {
+        if let Some((ring, _)) = &*self.ring.borrow() {
             return Ok(Rc::clone(ring));
         }
-        let opened = glommio::io::OpenOptions::new().read(true).write(true).buffered_open(self.again()).await;
-        let opened = Rc::new(opened.map_err(plain_error)?);
-        Ok(Rc::clone(self.ring.borrow_mut().get_or_insert(opened)))
+        let opened = (Rc::new(self.open_ring().await?), Counted::new());
+        Ok(Rc::clone(&self.ring.borrow_mut().get_or_insert(opened).0))
+    }
+
+    async fn open_ring(&self) -> io::Result<BufferedFile> {
+        let mut options = glommio::io::OpenOptions::new();
+        options.read(true).write(true);
+        match options.buffered_open(self.again()).await.map_err(plain_error) {
+            Err(error) if is_out_of_descriptors(&error) && close_one() => {
+                options.buffered_open(self.again()).await.map_err(plain_error)
+            }
+            other => other,
+        }
     }
 
     /// The ring's view of the file for direct writes; opened when first needed.
     async fn ring_blocks(&self) -> io::Result<Rc<DmaFile>> {
-        if let Some(ring) = &*self.ring_blocks.borrow() {
+        if let Some((ring, _)) = &*self.ring_blocks.borrow() {
             return Ok(Rc::clone(ring));
         }
         let mut options = glommio::io::OpenOptions::new();
         options.read(true).write(true).custom_flags(SYNCHRONOUS.bits());
-        let opened = Rc::new(options.dma_open(self.again()).await.map_err(plain_error)?);
-        Ok(Rc::clone(self.ring_blocks.borrow_mut().get_or_insert(opened)))
+        let opened = (Rc::new(options.dma_open(self.again()).await.map_err(plain_error)?), Counted::new());
+        Ok(Rc::clone(&self.ring_blocks.borrow_mut().get_or_insert(opened).0))
     }
 
     async fn read_through_ring(&self, mut position: u64, bytes: usize) -> io::Result<Bytes> {
@@ -296,7 +391,7 @@ impl DiskFile for RealFile {
     async fn read_at(&self, position: u64, bytes: usize) -> io::Result<Bytes> {
         let left = usize::try_from(self.bytes()?.saturating_sub(position)).unwrap_or(usize::MAX);
         let bytes = bytes.min(left);
-        if executors::on_shard() {
+        if executors::on_shard() && !UNSHARED.get() {
             self.read_through_ring(position, bytes).await
         } else {
             self.read_inline(position, bytes)
@@ -320,7 +415,16 @@ impl DiskFile for RealFile {
         if !executors::on_shard() {
             return self.file.sync_data();
         }
-        self.ring().await?.fdatasync().await.map_err(plain_error)
+        let held = self.ring.borrow().as_ref().map(|(ring, _)| Rc::clone(ring));
+        if let Some(ring) = held {
+            return ring.fdatasync().await.map_err(plain_error);
+        }
+        // A checkpoint flushes many files once: the second descriptor is not kept for that.
+        let ring = self.open_ring().await?;
+        let flushed = ring.fdatasync().await.map_err(plain_error);
+        // What was flushed is flushed, whatever becomes of the descriptor.
+        let _closed = ring.close().await;
+        flushed
     }
 
     async fn truncate(&self, bytes: u64) -> io::Result<()> {

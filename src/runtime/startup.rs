@@ -23,6 +23,10 @@ use super::net;
 
 /// What an executor needs at least to register with the kernel, in bytes.
 const MEMLOCK_BYTES: u64 = 512 * 1024;
+/// What a process holds beside files and connections: its streams, the listener, the lock.
+const OWN_DESCRIPTORS: usize = 16;
+/// What an executor holds: its rings and what wakes it.
+const OWN_DESCRIPTORS_OF_SHARD: usize = 16;
 /// Exit status when a second signal cuts the clean stop short.
 const EXIT_CUT_SHORT: i32 = 130;
 
@@ -118,6 +122,25 @@ fn enough_memlock(limit: u64) -> Result<(), String> {
 pub fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
     if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
+}
+
+/// How many descriptors may be what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Files of all shards.
+    pub of_files: usize,
+    /// Connections.
+    pub of_connections: usize,
+}
+
+/// Half of the descriptors are for files, the rest for connections and what the process needs by itself.
+#[must_use]
+pub fn share_descriptors(limit: u64, shards: usize) -> Descriptors {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let of_files = limit / 2;
+    let own = OWN_DESCRIPTORS + shards.saturating_mul(OWN_DESCRIPTORS_OF_SHARD);
+    let of_connections = (limit - of_files).saturating_sub(own).max(1);
+    Descriptors { of_files, of_connections }
 }
 
 /// Sets up an io_uring once and closes it.
@@ -282,6 +305,12 @@ mod tests {
     fn limits_name_what_is_needed() {
         assert!(enough_memlock(MEMLOCK_BYTES).is_ok());
         assert!(enough_memlock(64 * 1024).unwrap_err().contains("limited to 64 KiB and 512 KiB are needed"));
+    }
+
+    #[test]
+    fn files_and_connections_share_the_descriptors() {
+        assert_eq!(share_descriptors(512, 2), Descriptors { of_files: 256, of_connections: 208 });
+        assert_eq!(share_descriptors(40, 2), Descriptors { of_files: 20, of_connections: 1 });
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod connections;
 mod damage;
+mod descriptors;
 mod full_disk;
 mod group_balance;
 mod groups;

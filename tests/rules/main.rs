@@ -34,6 +34,7 @@ mod log_start;
 mod losses;
 mod memory_disk;
 mod mini_host;
+mod open_files;
 mod partition_life;
 mod plain_disk;
 mod producers;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use corelane::runtime::aligned::AlignedBuf;
 use corelane::runtime::clock;
 use corelane::runtime::disk::{Access, Create, Disk, DiskFile, Entry, Space};
+use corelane::runtime::open_files::{OpenFiles, Slot};
 
 type Content = Rc<RefCell<Vec<u8>>>;
 
@@ -67,6 +68,11 @@ struct Inner {
     bad_sync: RefCell<Option<String>>,
     sync_takes: Cell<Duration>,
     held: Cell<bool>,
+    /// How many files may be open.
+    open_max: Cell<Option<usize>>,
+    open: Cell<usize>,
+    most_open: Cell<usize>,
+    open_files: OpenFiles<MemoryFile>,
 }
 
 /// The disk; a clone is the same disk.
@@ -80,7 +86,25 @@ pub struct MemoryFile {
     direct: bool,
 }
 
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        let open = &self.disk.0.open;
+        open.set(open.get() - 1);
+    }
+}
+
 impl MemoryDisk {
+    /// Lets so many files be open at a time.
+    pub fn bound_open_files(&self, most: usize) {
+        self.0.open_max.set(Some(most));
+        self.0.most_open.set(self.0.open.get());
+    }
+
+    /// Files that are open now, and the most that were at a time.
+    pub fn open_files(&self) -> (usize, usize) {
+        (self.0.open.get(), self.0.most_open.get())
+    }
+
     /// A copy that no longer changes with this one.
     pub fn copy(&self) -> Self {
         let copy = Self::default();
@@ -243,7 +267,16 @@ impl Disk for MemoryDisk {
         if access == Access::DirectSync {
             self.0.durable.borrow_mut().direct.insert(path.to_owned());
         }
+        if let Some(most) = self.0.open_max.get() {
+            self.0.open_files.make_room(|| self.0.open.get() >= most);
+        }
+        self.0.open.set(self.0.open.get() + 1);
+        self.0.most_open.set(self.0.most_open.get().max(self.0.open.get()));
         Ok(MemoryFile { disk: self.clone(), content, path: path.to_owned(), direct: access == Access::DirectSync })
+    }
+
+    fn keep(&self, slot: &Rc<Slot<MemoryFile>>) {
+        self.0.open_files.keep(slot);
     }
 
     fn create_dir_all(&self, _path: &Path) -> io::Result<()> {

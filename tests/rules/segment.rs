@@ -333,6 +333,9 @@ fn handles_and_indexes_come_back_by_themselves() {
     let (_folder, segment) = written(0, &all);
     run(segment.seal(SEALING)).unwrap();
     segment.close_handles();
+    assert!(segment.has_handles(), "what was written is not flushed");
+    run(segment.sync()).unwrap();
+    segment.close_handles();
     assert!(!segment.has_handles());
     read_everything(&segment, &all);
     assert!(segment.has_handles());

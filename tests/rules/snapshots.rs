@@ -94,6 +94,29 @@ fn each_segment_behind_another_has_one_and_it_goes_with_it() {
     });
 }
 
+/// Also one that the checkpoint before found at its end: it was closed by the record behind it.
+#[test]
+fn every_closed_segment_has_a_seal_after_a_checkpoint() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, SMALL).await;
+        let key = node.create_with("t", TOPIC).await;
+        let mut written = Written::default();
+        for (at, sealed) in (0..9).zip([0, 0, 0, 0, 1, 1, 1, 1, 2]) {
+            written.write(&node, key, at, 3_000).await;
+            wait(1_500).await;
+            assert_eq!(offsets_of(&disk, Kind::Seal).len(), sealed, "after {} records", at + 1);
+        }
+        let again = disk.copy();
+        let node = Node::start(&again, SMALL).await;
+        for at in 9..13 {
+            written.write(&node, key, at, 3_000).await;
+        }
+        wait(1_500).await;
+        assert_eq!(offsets_of(&again, Kind::Seal), [0, 4, 8]);
+    });
+}
+
 /// More producers than are encoded at once, all of which write on while the snapshot is being taken.
 #[test]
 fn many_producers_are_as_they_were_when_the_segment_began() {

@@ -68,6 +68,7 @@ fn plan(requests: u64, in_flight: usize, interval: Option<Duration>) -> Plan {
         answered: true,
         idempotent: false,
         records: 1,
+        partitions: 1,
         in_flight,
         start,
         measure_from: start,
@@ -92,7 +93,7 @@ fn drive(address: SocketAddr, plan: Plan) -> Result<Tally, String> {
         producer: None,
     };
     let mut connection = Connection::open(&address.to_string()).unwrap();
-    let stamper = Stamper::new(ProduceFrame::new(&spec), &plan);
+    let stamper = Stamper::new(ProduceFrame::new(&spec), &plan, &(0..).take(plan.partitions).collect::<Vec<_>>());
     Worker { connection: &mut connection, stamper, plan, live: &Live::default() }.run()
 }
 
@@ -166,4 +167,24 @@ fn answers_out_of_order_and_offsets_that_go_back_end_the_run() {
     let (address, _broker) = broker(2, 1, stuck);
     let error = drive(address, plan(2, 1, None)).err();
     assert_eq!(error.as_deref(), Some("offset 7 came after 7"));
+}
+
+#[test]
+fn partitions_by_turns_have_offsets_of_their_own() {
+    let halves = |correlation| Reply { offset: i64::from(correlation / 2), ..well(correlation) };
+    let (address, broker) = broker(9, 1, halves);
+    let tally = drive(address, Plan { partitions: 2, ..plan(9, 1, None) }).unwrap();
+    broker.join().unwrap();
+    assert_eq!((tally.requests, tally.failed()), (9, 0));
+    let (address, _broker) = broker_of_two_turns();
+    let error = drive(address, Plan { partitions: 2, ..plan(4, 1, None) }).err();
+    assert_eq!(error.as_deref(), Some("offset 1 came after 1"));
+}
+
+/// The second partition stands still.
+fn broker_of_two_turns() -> (SocketAddr, JoinHandle<()>) {
+    broker(4, 1, |correlation| Reply {
+        offset: if correlation % 2 == 0 { i64::from(correlation) } else { 1 },
+        ..well(correlation)
+    })
 }

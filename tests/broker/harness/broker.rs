@@ -23,13 +23,21 @@ pub struct Start {
     errors: PathBuf,
     cores: usize,
     port: u16,
+    descriptors: Option<u32>,
     settings: Vec<String>,
 }
 
 impl Start {
     /// On a port of the kernel's choice, two cores.
     pub fn on(folder: &Folder) -> Self {
-        Self { data: folder.data(), errors: folder.path().join("stderr"), cores: 2, port: 0, settings: Vec::new() }
+        Self {
+            data: folder.data(),
+            errors: folder.path().join("stderr"),
+            cores: 2,
+            port: 0,
+            descriptors: None,
+            settings: Vec::new(),
+        }
     }
 
     /// With its data in another folder.
@@ -48,6 +56,12 @@ impl Start {
         self
     }
 
+    /// With so many descriptors and no more.
+    pub fn descriptors(mut self, most: u32) -> Self {
+        self.descriptors = Some(most);
+        self
+    }
+
     pub fn cores(mut self, cores: usize) -> Self {
         self.cores = cores;
         self
@@ -62,7 +76,14 @@ impl Start {
     pub fn command(&self) -> Command {
         // Another build, where somebody names one.
         let program = std::env::var_os("CORELANE").unwrap_or_else(|| env!("CARGO_BIN_EXE_corelane").into());
-        let mut command = Command::new(program);
+        let mut command = match self.descriptors {
+            None => Command::new(program),
+            Some(most) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("ulimit -n {most} && exec \"$0\" \"$@\"")).arg(program);
+                shell
+            }
+        };
         command.arg("serve").arg("--data-dir").arg(&self.data);
         command.args(["--cores", &self.cores.to_string(), "--listen", &format!("127.0.0.1:{}", self.port)]);
         for setting in &self.settings {

@@ -185,6 +185,8 @@ fn read_topic_with(bootstrap: &str, topic: &str, reset: &str) -> BTreeMap<(i32, 
         .set("group.id", "reader")
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
+        // That the end is reached is said when a fetch has found nothing.
+        .set("fetch.wait.max.ms", "10")
         .set("check.crcs", "true")
         .set("auto.offset.reset", reset)
         .create()
