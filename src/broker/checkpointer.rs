@@ -131,7 +131,8 @@ impl<D: Disk> Shard<D> {
         self.write_checkpoint(checkpointer, kind, writer, partitions, oldest_needed_file).await?;
         checkpointer.must_be_full.set(false);
         self.log().release_before(oldest_needed_file);
-        if is_pinned && !self.log_is_pinned.replace(true) {
+        let was_pinned = self.log_is_pinned.replace(is_pinned);
+        if is_pinned && !was_pinned {
             self.refuse_stalled();
         }
         // What a failed partition left out of this one stands in an older one.
@@ -184,6 +185,7 @@ impl<D: Disk> Shard<D> {
                 Err(_) if partition.is_closed() => continue,
                 Err(error) => {
                     partition.mark_dirty();
+                    folders.stay_to_be_flushed();
                     return Err(error);
                 }
             };
@@ -203,12 +205,7 @@ impl<D: Disk> Shard<D> {
             return Ok(());
         }
         let synced = self.disk.sync_dir(&self.layout.kafka()).await;
-        synced.inspect_err(|_| {
-            for partition in &made.of {
-                partition.log.borrow_mut().mark_changed_names(ChangedNames { folder: false, parent: true });
-                partition.mark_dirty();
-            }
-        })
+        synced.inspect_err(|_| made.stay_to_be_flushed())
     }
 
     /// The full checkpoint that ends recovery: everything is on disk already.
@@ -271,7 +268,8 @@ impl<D: Disk> Shard<D> {
         let (end, start, unsealed, active, is_dirty) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
-            let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() > from || is_last(&log, segment);
+            // One that ends there may have been flushed as the active one, and left behind without another batch.
+            let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() >= from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
             take_changed_producers(partition, usize::MAX, writer);
@@ -309,19 +307,20 @@ impl<D: Disk> Shard<D> {
     ) -> io::Result<()> {
         partition.write_rest(&self.waiters).await;
         self.note_stuck(partition);
-        let gives_up = || partition.is_failed() || partition.is_closed();
+        // A write without room is tried again each second, but not waited for: who deletes records to make room waits for
+        // the end of this checkpoint.
+        let gives_up = || partition.is_failed() || partition.is_stuck() || partition.is_closed();
         if !partition.written.reached(super::partition::unsigned(end), gives_up).await {
-            return Err(io::Error::other(format!("{}: a write failed", partition.name)));
+            return Err(io::Error::other(format!("{}: its segments could not be written", partition.name)));
         }
         let Some((active, closed)) = unsealed.split_last() else { return Ok(()) };
         for segment in closed {
-            segment.seal(self.sealing(partition, false)).await?;
+            self.seal_closed(partition, segment).await;
             sync(partition, segment).await?;
-            segment.sync_seal().await?;
             // Whoever reads it opens it again.
             segment.close_handles();
         }
-        active.flush_indexes().await?;
+        derived(partition, active.flush_indexes().await);
         sync(partition, active).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
@@ -334,6 +333,24 @@ impl<D: Disk> Shard<D> {
             folders.of.push(Rc::clone(partition));
         }
         Ok(())
+    }
+
+    /// Seals a segment that nothing is added to any more, and makes the seal durable, if it has none yet.
+    async fn seal_closed(&self, partition: &Partition<D>, segment: &Segment<D>) {
+        let may_have_one = segment.end() <= partition.sealed_through.get();
+        if may_have_one && segment.read_seal().await.is_some_and(|seal| !seal.open) {
+            return;
+        }
+        // Its name may be another topic's by now.
+        if partition.is_closed() {
+            return;
+        }
+        let sealed = segment.seal(self.sealing(partition, false)).await;
+        let durable = match sealed {
+            Ok(()) => segment.sync_seal().await,
+            failed => failed,
+        };
+        derived(partition, durable);
     }
 
     pub(super) fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
@@ -398,6 +415,16 @@ struct MadeFolders<D: Disk> {
     of: Vec<Rc<Partition<D>>>,
 }
 
+impl<D: Disk> MadeFolders<D> {
+    /// The checkpoint does not get as far as that: the next one has to.
+    fn stay_to_be_flushed(&self) {
+        for partition in &self.of {
+            partition.log.borrow_mut().mark_changed_names(ChangedNames { folder: false, parent: true });
+            partition.mark_dirty();
+        }
+    }
+}
+
 impl<D: Disk> Default for MadeFolders<D> {
     fn default() -> Self {
         Self { of: Vec::new() }
@@ -437,6 +464,15 @@ async fn sync<D: Disk>(partition: &Partition<D>, segment: &Segment<D>) -> io::Re
             partition.fail(error);
         }
     })
+}
+
+/// What can be made anew from the segment must not keep the commit log's files (storage rule S15).
+fn derived<D: Disk>(partition: &Partition<D>, written: io::Result<()>) {
+    if let Err(error) = written
+        && !partition.is_closed()
+    {
+        tracing::warn!("{}: an index or a seal cannot be written, it will be made anew: {error}", partition.name);
+    }
 }
 
 fn is_last<D: Disk>(log: &crate::log::partition_log::PartitionLog<D>, segment: &Rc<Segment<D>>) -> bool {

@@ -164,7 +164,12 @@ async fn read_files<D: Disk>(
     let bytes_max = item.bytes_max.min(bytes_left);
     for readable in partition.readable_from(item.offset) {
         let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };
-        match readable.segment.read(item.offset, limits).await {
+        let read = readable.segment.read(item.offset, limits).await;
+        if partition.is_closed() {
+            // The name of the file may be another topic's by now.
+            return failed(ErrorCode::UnknownTopicOrPartition);
+        }
+        match read {
             Ok(Some(chunk)) => {
                 let (bytes, is_cut) = (chunk.bytes.len(), chunk.next_offset < partition.high_watermark());
                 return found(partition, Records { parts: vec![RecordData::Whole(chunk.bytes)], bytes, is_cut });

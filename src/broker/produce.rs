@@ -57,7 +57,7 @@ impl<D: Disk> Shard<D> {
     /// Connections bound what waits, but those that leave meanwhile leave their requests behind, and come again with the
     /// same: beyond what all connections together may have in flight, requests are refused.
     fn produce_later(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
-        let bytes = bytes_of(&items).0;
+        let bytes = bytes_of(&items, usize::MAX).0;
         if self.stalled_bytes.get() + bytes > self.stalled_bytes_max() {
             return Served::Now(Answer::Produced(items.iter().map(|_| refused_for_now()).collect()));
         }
@@ -92,7 +92,7 @@ impl<D: Disk> Shard<D> {
     fn produce_first_stalled(self: &Rc<Self>) -> bool {
         let first = self.stalled.borrow_mut().pop_front();
         let Some((items, level, sender)) = first else { return false };
-        self.stalled_bytes.set(self.stalled_bytes.get().saturating_sub(bytes_of(&items).0));
+        self.stalled_bytes.set(self.stalled_bytes.get().saturating_sub(bytes_of(&items, usize::MAX).0));
         match self.produce_now(items, level) {
             Served::Now(answer) => sender.send(answer),
             Served::Later(answer) => {
@@ -114,8 +114,9 @@ impl<D: Disk> Shard<D> {
         self.stalled.borrow().is_empty() && self.log().has_room(self.room_wanted(items))
     }
 
+    /// Nobody waits for what no file of the log can take: it is refused when it is staged.
     fn room_wanted(&self, items: &[ProduceItem]) -> usize {
-        let (total, largest) = bytes_of(items);
+        let (total, largest) = bytes_of(items, self.log().record_bytes_max());
         self.log().room_for(total, largest)
     }
 
@@ -288,9 +289,10 @@ async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -
     refused_for_now()
 }
 
-/// Bytes of all batches, and of the largest.
-fn bytes_of(items: &[ProduceItem]) -> (usize, usize) {
-    let sizes = || items.iter().map(|item| item.checked.as_ref().map_or(0, |batch| batch.bytes.len()));
+/// Bytes of all batches of at most `bytes_max` bytes, and of the largest.
+fn bytes_of(items: &[ProduceItem], bytes_max: usize) -> (usize, usize) {
+    let bytes = |item: &ProduceItem| item.checked.as_ref().map_or(0, |batch| batch.bytes.len());
+    let sizes = || items.iter().map(bytes).filter(|bytes| *bytes <= bytes_max);
     (sizes().sum(), sizes().max().unwrap_or(0))
 }
 

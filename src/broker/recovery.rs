@@ -126,6 +126,8 @@ pub async fn open<D: Disk>(
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
+    // The folder's own names; what is in them is flushed where it is made.
+    disk.sync_dir(layout.root()).await.map_err(doing("cannot flush the data folder"))?;
     let found = store.state();
     let begun = StoreState { clean: false, generation: found.generation + 1, ..found };
     store.write(begun).await.map_err(doing("cannot write the store"))?;
@@ -233,6 +235,8 @@ fn new_id() -> [u8; 16] {
 async fn write_identity<D: Disk>(disk: &D, layout: &Layout, catalog: &Catalog, store_id: [u8; 16]) -> io::Result<()> {
     let kafka = layout.kafka();
     disk.remove_file(&kafka.join(kafka_files::CLEAN_SHUTDOWN)).await?;
+    // Back after a power cut, it would keep a Kafka that takes the folder over from looking at the segments.
+    disk.sync_dir(&kafka).await?;
     let path = kafka.join(kafka_files::META_PROPERTIES);
     let meta = MetaProperties {
         cluster_id: catalog.cluster_id().to_string(),
@@ -486,6 +490,7 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn settle(self: &Rc<Self>, plan: &RecoveryPlan) -> Result<(), String> {
         let folder = self.layout.shard(self.id);
         self.disk.create_dir_all(&folder).map_err(doing("cannot make the shard's folder"))?;
+        self.disk.sync_dir(&self.layout.own()).await.map_err(doing("cannot flush the folder of the shards"))?;
         let old = list_log_files(&self.disk, &folder).await.map_err(doing("cannot list the commit log"))?;
         let highest = old.iter().filter_map(|log| log.header).map(|header| header.file_number).max();
         let identity = LogIdentity {

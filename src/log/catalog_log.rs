@@ -140,18 +140,23 @@ impl<D: Disk> CatalogLog<D> {
         self.check()?;
         let old = self.current.borrow().clone();
         let bytes = (4 * group_of(snapshot) as u64).next_multiple_of(MIB).max(FILE_BYTES);
-        let log = self.other_file(&old, bytes).await?;
+        let least = (2 * BLOCK_BYTES + group_of(snapshot)) as u64;
+        let log = self.other_file(&old, bytes, least).await?;
         let begun = self.whole(begin(log, old.header.file_number + 1, self.store_id, snapshot)).await?;
         *self.current.borrow_mut() = begun;
         self.whole(self.retire_other()).await
     }
 
-    /// The file that is not in use, with at least `bytes` bytes.
-    async fn other_file(&self, used: &Current<D::File>, bytes: u64) -> io::Result<LogFile<D::File>> {
+    /// The file that is not in use, with at least `bytes` bytes; where there is no room for that, with at least `least`.
+    async fn other_file(&self, used: &Current<D::File>, bytes: u64, least: u64) -> io::Result<LogFile<D::File>> {
         let path = other_path(&self.folder, &used.log.path);
         let mut log = LogFile::open(&self.disk, &path, Create::IfMissing)?;
         if log.bytes < bytes {
-            log.fill(bytes).await?;
+            match log.fill(bytes).await {
+                // What it has will do: a deletion, which frees room, must not wait for room.
+                Err(error) if is_no_space(&error) && log.bytes >= least => {}
+                filled => filled?,
+            }
             self.disk.sync_dir(&self.folder).await.map_err(named(&self.folder, "cannot flush"))?;
         }
         Ok(log)
@@ -161,7 +166,7 @@ impl<D: Disk> CatalogLog<D> {
     /// it has no header.
     async fn prepare_other(&self) -> io::Result<()> {
         let current = self.current.borrow().clone();
-        match self.other_file(&current, FILE_BYTES).await {
+        match self.other_file(&current, FILE_BYTES, FILE_BYTES).await {
             Err(error) if is_no_space(&error) => {}
             made => drop(made?),
         }

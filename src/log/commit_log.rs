@@ -291,7 +291,6 @@ impl<D: Disk> CommitLog<D> {
             }
             let seen = self.shared.supply.get();
             self.starve(group_bytes(record_bytes(data_bytes), self.shared.settings.block_bytes()) as u64);
-            self.ring_under_pressure();
             self.shared.supply.reached(seen + 1, || self.is_failed()).await;
         }
     }
@@ -347,7 +346,8 @@ impl<D: Disk> CommitLog<D> {
         self.shared.due.ring();
     }
 
-    /// Rung when more than half of what the log may take is needed: a checkpoint should free some of it.
+    /// Rung when more than half of what the log may take is needed, or all that it could get: a checkpoint should free
+    /// some of it.
     #[must_use]
     pub fn pressure(&self) -> &Bell {
         &self.shared.pressure
@@ -537,7 +537,6 @@ impl<D: Disk> CommitLog<D> {
             }
             let seen = shared.supply.get();
             self.starve(bytes);
-            self.ring_under_pressure();
             shared.supply.reached(seen + 1, || self.is_failed()).await;
         }
     }
@@ -553,6 +552,14 @@ impl<D: Disk> CommitLog<D> {
     fn starve(&self, group_bytes: u64) {
         self.shared.starving.set(Some(group_bytes));
         self.shared.wanted.ring();
+        self.ring_if_starving();
+    }
+
+    /// Somebody waits for a file that only a checkpoint can free, however little is live of what the log may have.
+    pub(super) fn ring_if_starving(&self) {
+        if self.shared.starving.get().is_some() && self.shared.pool.borrow().needs_release() {
+            self.shared.pressure.ring();
+        }
     }
 
     pub(super) fn more_room(&self) {

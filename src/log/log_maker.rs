@@ -26,10 +26,13 @@ impl<D: Disk> CommitLog<D> {
         while !self.is_over() {
             match self.make_next().await {
                 Ok(true) => self.more_room(),
-                Ok(false) => match self.blot_out_free().await {
-                    Ok(()) => self.wait_until_wanted().await,
-                    Err(error) => self.fail(&error),
-                },
+                Ok(false) => {
+                    self.ring_if_starving();
+                    match self.blot_out_free().await {
+                        Ok(()) => self.wait_until_wanted().await,
+                        Err(error) => self.fail(&error),
+                    }
+                }
                 Err(error) => self.fail(&error),
             }
         }

@@ -166,6 +166,12 @@ impl<F> Pool<F> {
         self.live_bytes() > self.limits.bytes_max / 2
     }
 
+    /// There is nothing that a further file could be made of, but full ones that could be released.
+    pub(super) fn needs_release(&self) -> bool {
+        let has_blank = self.next.is_some() || !self.free.is_empty() || self.making_bytes > 0;
+        !has_blank && self.growth() < self.limits.file_bytes_least && !self.full.is_empty()
+    }
+
     /// Bytes of groups that surely still fit, if none is larger than `group_bytes_max`: a file switch wastes up to that much.
     pub(super) fn room(&self, group_bytes_max: u64) -> u64 {
         let next = self.next.iter().map(|file| file.log.bytes);

@@ -14,6 +14,7 @@ use corelane::log::log_file::{LogRecord, RecordKind};
 use corelane::log::log_reader::{Damage, LogContents, LogFolder, RecordReader, read_logs};
 use corelane::runtime::clock;
 use corelane::runtime::host::{Queue, spawn};
+use corelane::runtime::signal::rung_or_elapsed;
 use proptest::prelude::*;
 
 use crate::memory_disk::{MemoryDisk, WriteFault};
@@ -356,6 +357,25 @@ fn a_full_disk_is_asked_again() {
         disk.limit(None);
         assert!(log.wait_for_room(60_000).await);
         assert_eq!(disk.paths().len(), 2);
+    });
+}
+
+/// Files that could not be made for want of room make the log small: it is used up long before half of its limit is live.
+#[test]
+fn a_log_that_gets_no_further_file_asks_for_a_checkpoint() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let (log, _) = start(&disk, CommitMode::Ring).await;
+        clock::sleep(Duration::from_secs(1)).await;
+        disk.limit(Some(disk.total_bytes()));
+        // Two fit into the first file, five into the second one.
+        let last = (0..8).map(|offset| log.push(batch(1, offset, 400_000), false)).max().unwrap();
+        let before = clock::monotonic();
+        rung_or_elapsed(log.pressure(), Duration::from_secs(30)).await;
+        assert!(clock::monotonic() - before < Duration::from_secs(10), "nobody was asked");
+        assert!(log.durable().get() < last);
+        checkpoint(&log, log.durable().get());
+        assert!(log.wait_durable(last).await);
     });
 }
 

@@ -25,6 +25,7 @@ mod groups_members;
 mod groups_model;
 mod groups_offsets;
 mod groups_world;
+mod held_up;
 mod index;
 mod internal;
 mod kafka_files;
