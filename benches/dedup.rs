@@ -11,7 +11,7 @@
 mod counting;
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use corelane::state::producers::{Appended, BatchIdentity, Producers, Verdict};
@@ -114,4 +114,36 @@ fn main() {
             println!("{count:>9} {batches:>7} {each:>11} {draw:>9.0} ns {retry:>9.0} ns {append:>9.0} ns");
         }
     }
+    snapshot(1_000_000);
+}
+
+/// A snapshot of so many producers, some of which write on meanwhile: to fix the moment, to append beside it, to take it in
+/// steps of 512 as the broker does.
+fn snapshot(count: usize) {
+    let mut fixture = Fixture::new(count, 1);
+    let begun = Instant::now();
+    assert_eq!(fixture.producers.freeze(), Some(count));
+    let fixed = begun.elapsed();
+    let begun = Instant::now();
+    for _ in 0..ROUND {
+        let at = fixture.draw();
+        fixture.append(at);
+    }
+    let append = begun.elapsed().as_secs_f64() * 1e9 / ROUND as f64;
+    let (mut taken, mut steps) = (0, Vec::new());
+    loop {
+        let begun = Instant::now();
+        let goes_on =
+            fixture.producers.take_frozen(512, |id, state| taken += usize::from(black_box((id, state)).0.0 >= 0));
+        steps.push(begun.elapsed());
+        if !goes_on {
+            break;
+        }
+    }
+    assert_eq!(taken, count);
+    steps.sort_unstable();
+    let (median, most) = (steps[steps.len() / 2], steps[steps.len() * 99 / 100]);
+    println!(
+        "snapshot of {count}: fixed in {fixed:?}, {append:.0} ns an append beside it, a step {median:?} (p99 {most:?})"
+    );
 }

@@ -4,7 +4,7 @@ import socket
 import struct
 import time
 
-METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS = 3, 19, 20, 32
+METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 19, 20, 32, 44
 TOPIC_RESOURCE = 2
 
 
@@ -59,6 +59,14 @@ class Admin:
         """One DeleteTopics (v1) of all the names."""
         body = struct.pack(">i", len(names)) + b"".join(map(text, names)) + struct.pack(">i", 300_000)
         self.check_topics(self.ask(DELETE_TOPICS, 1, body), with_message=False)
+
+    def alter_topic(self, name: str, configs: dict[str, str]) -> None:
+        """One IncrementalAlterConfigs (v0) that sets these."""
+        settings = b"".join(text(key) + b"\0" + text(value) for key, value in configs.items())
+        resource = struct.pack(">b", TOPIC_RESOURCE) + text(name) + struct.pack(">i", len(configs)) + settings
+        answer = self.ask(ALTER_CONFIGS, 0, struct.pack(">i", 1) + resource + b"\0")
+        if error := struct.unpack_from(">h", answer, 8)[0]:
+            raise RuntimeError(f"{name}: error {error}")
 
     @staticmethod
     def check_topics(answer: bytes, with_message: bool) -> None:

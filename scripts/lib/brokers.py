@@ -96,6 +96,7 @@ class Corelane(Broker):
         super().__init__(name, data)
         self.binary, self.settings = binary, settings
         self.note = data.with_suffix(".pid")
+        self.patience_seconds = 20
 
     def start(self) -> None:
         self.address = f"127.0.0.1:{self.port()}"
@@ -109,7 +110,7 @@ class Corelane(Broker):
 
     def stop(self) -> None:
         if self.note.exists():
-            end(int(self.note.read_text()))
+            end(int(self.note.read_text()), self.patience_seconds)
             self.note.unlink()
 
     def version(self) -> str:
@@ -137,16 +138,16 @@ class Kafka(Broker):
         return "Apache Kafka 4.4.0 " + " ".join(self.options)
 
 
-def end(pid: int) -> None:
-    """SIGTERM, and SIGKILL when that does not help within 20 s."""
+def end(pid: int, seconds: float = 20) -> None:
+    """SIGTERM, and SIGKILL when that does not help in time."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + seconds
     while alive(pid):
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            raise RuntimeError(f"process {pid} did not stop within 20 s and was killed")
+            raise RuntimeError(f"process {pid} did not stop within {seconds} s and was killed")
         time.sleep(0.02)
 
 

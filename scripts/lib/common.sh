@@ -87,6 +87,13 @@ find_corelane() {
   CORELANE=${CARGO_TARGET_DIR:-$ROOT/target}/release/corelane
 }
 
+# Has every corelane that is started from now on look for something to compact often; false where this version does not
+# compact.
+compact_often() {
+  [[ $("$CORELANE" config docs) == *'`log.cleaner.backoff.ms`'* ]] || return
+  export CORELANE_LOG_CLEANER_BACKOFF_MS=${1:-200}
+}
+
 # start_corelane DATA [ARGS...] → PID, ADDRESS, PORT, READY_MS. The port is the kernel's choice unless ARGS name one.
 # shellcheck disable=SC2034
 start_corelane() {

@@ -132,6 +132,7 @@ impl Catalog {
             }
             CatalogRecord::TopicRemoved { id } => self.remove_topic(*id),
             CatalogRecord::PartitionsAdded { id, logs } => self.add_partitions(*id, logs),
+            CatalogRecord::PartitionLog { id, partition, log } => self.set_partition_log(*id, *partition, *log),
             CatalogRecord::TopicConfigs { id, overrides } => self.set_topic_configs(*id, overrides),
             CatalogRecord::BrokerConfigs { all, broker } => {
                 self.set_broker_configs(Dynamic { all: all.clone(), broker: broker.clone() });
@@ -263,6 +264,15 @@ impl Catalog {
         topic.partitions.extend_from_slice(logs);
         self.partition_count += logs.len();
         self.raise_next_log_id(logs);
+        self.put(topic);
+    }
+
+    fn set_partition_log(&mut self, id: TopicId, partition: i32, log: LogId) {
+        let Some(mut topic) = self.by_id.get(&id).map(|topic| Topic::clone(topic)) else { return };
+        let place = usize::try_from(partition).ok().and_then(|index| topic.partitions.get_mut(index));
+        let Some(place) = place else { return };
+        *place = log;
+        self.raise_next_log_id(&[log]);
         self.put(topic);
     }
 

@@ -305,6 +305,10 @@ impl<D: Disk> Shard<D> {
         unsealed: &[Rc<Segment<D>>],
         folders: &mut MadeFolders<D>,
     ) -> io::Result<()> {
+        if partition.is_stuck() {
+            // Once more: while the shard stops nobody else tries, and nobody waits for room.
+            partition.write_little(&self.waiters);
+        }
         partition.write_rest(&self.waiters).await;
         self.note_stuck(partition);
         // A write without room is tried again each second, but not waited for: who deletes records to make room waits for

@@ -19,18 +19,18 @@ use super::shard::Shard;
 use crate::config::{CommitMode as ConfiguredMode, Config};
 use crate::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence, ShardId, TopicId, TopicPartition};
 use crate::log::catalog_log::CatalogLog;
-use crate::log::checkpoint::Header;
 use crate::log::checkpoint_chain::{self as chain, View};
 use crate::log::commit_log::{CommitLog, CommitSettings, LogIdentity};
 use crate::log::commit_pace::CommitMode;
 use crate::log::kafka_files::{self, MetaProperties};
 use crate::log::layout::Layout;
 use crate::log::log_files::list_log_files;
+use crate::log::log_generations;
 use crate::log::log_reader::{LogContents, LogFolder, RecordReader, read_logs};
 use crate::log::losses::{self, Losses};
 use crate::log::names;
 use crate::log::partition_log::LogRules;
-use crate::log::recover::{self, Given, Outcome, Recovered, Searched};
+use crate::log::recover::{self, Given, Outcome, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
 use crate::runtime::clock;
@@ -123,6 +123,8 @@ pub async fn open<D: Disk>(
     shards: u32,
     steps: &mut Steps,
 ) -> Result<Opened<D>, String> {
+    // Until it serves, nobody waits for this core.
+    disk.set_unshared(true);
     disk.create_dir_all(&layout.kafka()).map_err(doing("cannot make the data folder"))?;
     let own = layout.own();
     let mut store = Store::open_or_create(disk, &own, BLOCK_LOG2).await.map_err(doing("cannot open the store"))?;
@@ -141,13 +143,12 @@ pub async fn open<D: Disk>(
     let leftovers = retire_leftovers(disk, layout, &catalog, &removed).await;
     let leftovers = leftovers.map_err(doing("cannot tidy up deleted topics"))?;
     steps.done("catalog read");
-    let (view, folders) = read_checkpoints(disk, &own, found.live_generation).await?;
-    let contents = if found.clean {
+    let (live, is_clean) = live_generation(disk, &own, &found).await.map_err(doing("cannot read the commit log"))?;
+    let (view, folders) = read_checkpoints(disk, &own, live).await?;
+    let contents = if is_clean {
         LogContents::default()
     } else {
-        read_logs(disk, &folders, found.live_generation, found.store_id)
-            .await
-            .map_err(doing("cannot read the commit log"))?
+        read_logs(disk, &folders, live, found.store_id).await.map_err(doing("cannot read the commit log"))?
     };
     steps.done("checkpoints and commit log read");
     for damage in &contents.damages {
@@ -160,14 +161,26 @@ pub async fn open<D: Disk>(
         catalog: Arc::new(catalog),
         generation: begun.generation,
         store_id: found.store_id,
-        live_generation: found.live_generation,
-        searched: if found.clean { Searched::Nothing } else { Searched::Needed },
+        live_generation: live,
+        searched: if is_clean { Searched::Nothing } else { Searched::Needed },
         contents,
         view: Arc::new(view),
         commit,
         leftovers,
     };
     Ok(Opened { store, catalog_host, plan: Arc::new(plan) })
+}
+
+/// The generation whose logs are read, and whether the last stop was in order: as the store says, unless the logs prove that
+/// its newest word is lost.
+async fn live_generation<D: Disk>(disk: &D, own: &Path, found: &StoreState) -> io::Result<(u64, bool)> {
+    let folders = shard_folders(disk, own)?;
+    let newest = log_generations::newest_begun(disk, &folders, found.store_id, found.live_generation).await?;
+    if newest == found.live_generation {
+        return Ok((newest, found.clean));
+    }
+    tracing::warn!("the newest state in the store is damaged; the commit logs of generation {newest} are read");
+    Ok((newest, false))
 }
 
 /// The same with everything that is left of the commit logs, also what checkpoints have covered long ago.
@@ -301,16 +314,17 @@ async fn read_checkpoints<D: Disk>(disk: &D, own: &Path, live: u64) -> Result<(V
             tracing::warn!("{}: {damage}; older checkpoints and the logs are used", path.display());
         }
         view.absorb(&folder.checkpoints);
-        let newest = |header: &&Header| header.generation == live;
-        let headers = folder.checkpoints.iter().map(|checkpoint| &checkpoint.header);
-        let oldest_needed =
-            headers.filter(newest).max_by_key(|header| header.seq).map(|header| header.oldest_needed_file);
+        let oldest_needed = folder.oldest_needed(live);
         folders.push(LogFolder { path, oldest_needed });
     }
     Ok((view, folders))
 }
 
-fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
+/// The folders of all shards that a data folder has, of whatever number of cores there was.
+///
+/// # Errors
+/// Those of the disk.
+pub fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = disk.list(own)?;
     let is_shard = |name: &str| name.strip_prefix("shard-").is_some_and(|number| number.parse::<u32>().is_ok());
     Ok(entries
@@ -425,9 +439,15 @@ impl<D: Disk> Shard<D> {
                 listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
-            let (Outcome::Back(Recovered { notes, .. }) | Outcome::WantsMore { notes }) = &outcome;
+            let (recovered, notes) = match outcome {
+                Outcome::Back(mut recovered) => {
+                    let notes = std::mem::take(&mut recovered.notes);
+                    (Some(recovered), notes)
+                }
+                Outcome::WantsMore { notes } => (None, notes),
+            };
             notes.iter().for_each(|note| tracing::warn!("{note}"));
-            let Outcome::Back(recovered) = outcome else { return Ok(None) };
+            let Some(recovered) = recovered else { return Ok(None) };
             losses = recovered.losses.clone();
             if !recovered.must_repeat {
                 break (recovered, producers, listed);
@@ -480,7 +500,11 @@ impl<D: Disk> Shard<D> {
             Some(id) if id == topic => Ok(()),
             Some(other) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} holds another topic (id {other} instead of {topic}); move it away", folder.display()),
+                format!(
+                    "{}: says that the folder is of topic {other}, and the catalog says {topic}: move the folder away, or \
+                     remove this file if it is damaged and the folder is the right one",
+                    folder.join(kafka_files::PARTITION_METADATA).display()
+                ),
             )),
             None => catalog_host::make_folder(&self.disk, &self.layout, name, topic).await,
         }
@@ -553,7 +577,8 @@ fn restore_producers(view: &View, logs: &HashSet<LogId>) -> HashMap<LogId, Produ
     all
 }
 
-fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
+/// Remembers a batch that is in the log; the same at a start and in a check.
+pub fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
     let delta = batch.last_offset.0 - batch.base_offset.0;
     let identity = BatchIdentity {
         producer_id: ProducerId(batch.producer_id),

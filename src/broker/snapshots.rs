@@ -104,16 +104,34 @@ pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>, flush: Fl
     let _turn = snapshots.turns.mine().await;
     loop {
         let Some((at, content)) = snapshots.small.borrow_mut().pop_front() else { break };
-        if let Some(mut file) = NewFile::begin(disk, partition, at)? {
-            file.push(content).await?;
-            file.end(flush).await?;
-        }
+        let written = write_small(disk, partition, (at, content), flush).await;
+        tidy_up(disk, partition, at, written).await?;
     }
     let Some((at, count)) = snapshots.large.get() else { return Ok(()) };
     let written = write_large(disk, partition, (at, count), flush).await;
     partition.producers.borrow_mut().thaw();
     snapshots.large.set(None);
+    tidy_up(disk, partition, at, written).await
+}
+
+/// What could not be finished takes no room: the disk may be full.
+async fn tidy_up<D: Disk>(disk: &D, partition: &Partition<D>, at: Offset, written: io::Result<()>) -> io::Result<()> {
+    if written.is_err() && !partition.is_closed() {
+        let folder = Rc::clone(partition.log.borrow().folder());
+        disk.remove_file(&names::unfinished_snapshot(&folder, at)).await?;
+    }
     written
+}
+
+async fn write_small<D: Disk>(
+    disk: &D,
+    partition: &Partition<D>,
+    (at, content): (Offset, Bytes),
+    flush: Flush,
+) -> io::Result<()> {
+    let Some(mut file) = NewFile::begin(disk, partition, at)? else { return Ok(()) };
+    file.push(content).await?;
+    file.end(flush).await
 }
 
 async fn write_large<D: Disk>(

@@ -430,7 +430,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting::new("log.segment.bytes", Int, Some("1073741824"), "Size at which a segment is closed and a new one begun.")
         .at_least(1 << 20)
         .dynamic(),
-    Setting::new("log.segment.delete.delay.ms", Long, Some("60000"), "How long the files of deleted segments stay on disk, for readers that are still on them.")
+    Setting::new("log.segment.delete.delay.ms", Long, Some("60000"), "How long the files of deleted segments and topics stay on disk, for readers that are still on them.")
         .at_least(0)
         .dynamic(),
     Setting::new("max.connections", Int, Some("2147483647"), "Most connections at a time; a further one waits until one is closed.")

@@ -100,7 +100,7 @@ pub const TOPIC_CONFIGS: &[TopicConfig] = &[
     TopicConfig::of("delete.retention.ms", "log.cleaner.delete.retention.ms", Long, "How long a compacted topic keeps the mark of a deleted key.").at_least(0),
     TopicConfig::alone("errors.deadletterqueue.group.enable", "false", Boolean, "Whether share groups may use the topic as a dead letter queue.")
         .only("false", "share groups are not served"),
-    TopicConfig::of("file.delete.delay.ms", "log.segment.delete.delay.ms", Long, "How long the files of deleted segments stay on disk.").at_least(0),
+    TopicConfig::of("file.delete.delay.ms", "log.segment.delete.delay.ms", Long, "How long the files of deleted segments, and of the topic when it is deleted, stay on disk.").at_least(0),
     TopicConfig::of("flush.messages", "log.flush.interval.messages", Long, "Most records of a partition that are not flushed; 1 makes acks=all wait for the disk. Group commit flushes sooner than larger values ask.").at_least(1),
     TopicConfig::of("flush.ms", "log.flush.interval.ms", Long, "Longest time that a record stays unflushed. Group commit flushes sooner than any value asks.").at_least(0),
     TopicConfig::alone("follower.replication.throttled.replicas", "", List, "Replicas whose copying is slowed down on the follower's side.").only("", ALONE),

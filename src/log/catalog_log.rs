@@ -84,7 +84,7 @@ impl<D: Disk> CatalogLog<D> {
     /// What the disk says; `InvalidData` when the catalog is damaged, of another store, or of a later version.
     pub async fn open_or_create(disk: D, folder: &Path, store_id: [u8; 16]) -> io::Result<(Self, Vec<CatalogRecord>)> {
         let mut best: Option<Found<D::File>> = None;
-        for path in [file_path(folder, 0), file_path(folder, 1)] {
+        for path in file_paths(folder) {
             let found = read_catalog_file(&disk, &path, store_id).await?;
             let number = |found: &Found<D::File>| found.current.header.file_number;
             if found.as_ref().map(number) > best.as_ref().map(number) {
@@ -276,34 +276,80 @@ async fn begin<F: DiskFile>(
 
 /// What a file holds; `None` when it is not there, not begun, or has no snapshot.
 async fn read_catalog_file<D: Disk>(disk: &D, path: &Path, store_id: [u8; 16]) -> io::Result<Option<Found<D::File>>> {
-    let header = match read_header(disk, path).await {
+    let looked = match look_at(disk, path).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => read?,
+        looked => looked?,
     };
-    let Some(header) = header else { return Ok(None) };
+    let Some(CatalogFile { header, is_cut, records, position, next_sequence, damaged_at, .. }) = looked else {
+        return Ok(None);
+    };
     if header.store_id != store_id || header.shard != CATALOG_SHARD {
         return Err(damaged(path, "it belongs to another data folder"));
     }
-    let file = disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
-    let mut scan = GroupScan::new(&file, path, header)?;
-    if scan.is_cut() {
+    if is_cut {
         return Err(damaged(path, "it is shorter than it was made"));
     }
-    let mut records = Vec::new();
-    let mut next_sequence = FIRST_SEQUENCE;
-    loop {
-        match scan.next(Some(next_sequence)).await? {
-            Step::Group(group) => take(&group, &mut records),
-            Step::Damaged(_) => return Err(damaged(path, &format!("the group at position {} is bad", scan.position))),
-            Step::End => break,
-        }
-        next_sequence += 1;
+    if let Some(position) = damaged_at {
+        return Err(damaged(path, &format!("the group at position {position} is bad")));
     }
     if next_sequence == FIRST_SEQUENCE {
         return Ok(None);
     }
     let log = LogFile::open(disk, path, Create::Never)?;
-    Ok(Some(Found { current: Current { log, header, position: scan.position, next_sequence }, records }))
+    Ok(Some(Found { current: Current { log, header, position, next_sequence }, records }))
+}
+
+/// One of the catalog's two files, as it is.
+#[derive(Debug)]
+pub struct CatalogFile {
+    /// Its header.
+    pub header: FileHeader,
+    /// It is shorter than when it was begun.
+    pub is_cut: bool,
+    /// What the groups before the first damage hold, oldest first.
+    pub records: Vec<CatalogRecord>,
+    /// Where the last whole group before that ends.
+    pub position: u64,
+    /// Number of the group that would follow; 1 when there is none at all.
+    pub next_sequence: u64,
+    /// Where a group is bad although whole ones follow it.
+    pub damaged_at: Option<u64>,
+    /// A group was begun at `position` and is not whole.
+    pub is_torn: bool,
+}
+
+/// Where the catalog's two files are.
+#[must_use]
+pub fn file_paths(folder: &Path) -> [PathBuf; 2] {
+    [file_path(folder, 0), file_path(folder, 1)]
+}
+
+/// Looks at one file; `None` when neither copy of its header is intact, as in the one that is not in use.
+///
+/// # Errors
+/// What the disk says; `InvalidData` for a file of a later version.
+pub async fn look_at<D: Disk>(disk: &D, path: &Path) -> io::Result<Option<CatalogFile>> {
+    let Some(header) = read_header(disk, path).await? else { return Ok(None) };
+    let file = disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
+    let mut scan = GroupScan::new(&file, path, header)?;
+    let mut records = Vec::new();
+    let mut next_sequence = FIRST_SEQUENCE;
+    let (mut damaged_at, mut is_torn) = (None, false);
+    let mut position = scan.position;
+    loop {
+        match scan.next(Some(next_sequence)).await? {
+            Step::Group(group) => take(&group, &mut records),
+            Step::Damaged(_) => damaged_at = Some(position),
+            Step::End => is_torn = scan.is_torn().await?,
+        }
+        if damaged_at.is_some() || scan.position == position {
+            break;
+        }
+        position = scan.position;
+        next_sequence += 1;
+    }
+    let is_cut = scan.is_cut();
+    Ok(Some(CatalogFile { header, is_cut, records, position, next_sequence, damaged_at, is_torn }))
 }
 
 fn take(group: &FoundGroup, records: &mut Vec<CatalogRecord>) {

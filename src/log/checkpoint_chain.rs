@@ -131,6 +131,14 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// The oldest log file that the newest checkpoint of this generation needs; `None` without such a checkpoint.
+    #[must_use]
+    pub fn oldest_needed(&self, generation: u64) -> Option<u64> {
+        let headers = self.checkpoints.iter().map(|checkpoint| &checkpoint.header);
+        let newest = headers.filter(|header| header.generation == generation).max_by_key(|header| header.seq);
+        newest.map(|header| header.oldest_needed_file)
+    }
+
     /// The number for the next checkpoint: above every name, readable or not.
     #[must_use]
     pub fn next_seq(&self) -> u64 {
@@ -145,7 +153,11 @@ impl Folder {
 pub async fn read_folder<D: Disk>(disk: &D, folder: &Path) -> io::Result<Folder> {
     let mut found = Folder { names: list(disk, folder)?, ..Folder::default() };
     for named in &found.names {
-        let content = disk.read_file(&named.path).await?;
+        // What one file does not give, older ones and the logs do.
+        let Ok(content) = disk.read_file(&named.path).await else {
+            found.damaged.push((named.path.clone(), Damage::Unreadable));
+            continue;
+        };
         match Checkpoint::decode(&content) {
             Ok(checkpoint) if (checkpoint.header.seq, checkpoint.header.kind) == (named.seq, named.kind) => {
                 found.checkpoints.push(Arc::new(checkpoint));
@@ -190,6 +202,12 @@ pub fn name(seq: u64, kind: Kind) -> String {
         Kind::Full => format!("checkpoint-{seq}.full"),
         Kind::Delta => format!("checkpoint-{seq}.delta"),
     }
+}
+
+/// True for the names that checkpoints have, finished or not.
+#[must_use]
+pub fn is_own_name(name: &str) -> bool {
+    name == SPARE || parse_name(name).is_some()
 }
 
 fn parse_name(text: &str) -> Option<(u64, Kind)> {

@@ -20,14 +20,14 @@ const READ_BYTES: usize = 1 << 20;
 
 /// The part of a file that was read last.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(crate) struct Window {
     at: u64,
     bytes: Bytes,
 }
 
 impl Window {
     /// `length` bytes from `at` on, fewer only at the end of the file; reads `ahead` bytes when it must read.
-    pub(super) async fn get<F: DiskFile>(
+    pub(crate) async fn get<F: DiskFile>(
         &mut self,
         file: &F,
         at: u64,
@@ -48,28 +48,28 @@ impl Window {
 
 /// A valid group.
 #[derive(Debug)]
-pub(super) struct FoundGroup {
-    pub(super) header: GroupHeader,
+pub(crate) struct FoundGroup {
+    pub(crate) header: GroupHeader,
     /// Position of the group in the file.
-    pub(super) position: u64,
+    pub(crate) position: u64,
     /// Its records.
-    pub(super) payload: Bytes,
+    pub(crate) payload: Bytes,
 }
 
 impl FoundGroup {
-    pub(super) fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         self.header.stamp.sequence
     }
 
     /// Position of the first record.
-    pub(super) fn payload_at(&self) -> u64 {
+    pub(crate) fn payload_at(&self) -> u64 {
         self.position + HEADER_BYTES as u64
     }
 }
 
 /// What stands at the place where the next group is expected.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// That group.
     Group(FoundGroup),
     /// Something bad, and behind it this group.
@@ -79,30 +79,30 @@ pub(super) enum Step {
 }
 
 /// The groups of one file, one after another.
-pub(super) struct GroupScan<'a, F> {
+pub(crate) struct GroupScan<'a, F> {
     file: &'a F,
     path: &'a Path,
     header: FileHeader,
     /// Where the next group is expected.
-    pub(super) position: u64,
+    pub(crate) position: u64,
     end: u64,
     window: Window,
 }
 
 impl<'a, F: DiskFile> GroupScan<'a, F> {
-    pub(super) fn new(file: &'a F, path: &'a Path, header: FileHeader) -> io::Result<Self> {
+    pub(crate) fn new(file: &'a F, path: &'a Path, header: FileHeader) -> io::Result<Self> {
         let bytes = file.bytes().map_err(named(path, "cannot find the size of"))?;
         let end = bytes.min(header.file_bytes());
         Ok(Self { file, path, header, position: header.first_group(), end, window: Window::default() })
     }
 
     /// Whether the file is shorter than when it was begun.
-    pub(super) fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.end < self.header.file_bytes()
     }
 
     /// The next group; `expected` is its number, or `None` where any number may come first.
-    pub(super) async fn next(&mut self, expected: Option<u64>) -> io::Result<Step> {
+    pub(crate) async fn next(&mut self, expected: Option<u64>) -> io::Result<Step> {
         if let Some(group) = self.group_at(self.position).await?
             && expected.is_none_or(|expected| expected == group.sequence())
         {
@@ -118,6 +118,13 @@ impl<'a, F: DiskFile> GroupScan<'a, F> {
             position += self.header.block_bytes() as u64;
         }
         Ok(Step::End)
+    }
+
+    /// Whether a group of this use of the file was begun where the next one is expected: its end did not come to the disk,
+    /// or something has changed it since.
+    pub(crate) async fn is_torn(&mut self) -> io::Result<bool> {
+        let bytes = self.read(self.position, HEADER_BYTES).await?;
+        Ok(GroupHeader::is_begun(&bytes, &self.header))
     }
 
     fn pass(&mut self, group: FoundGroup) -> FoundGroup {

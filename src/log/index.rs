@@ -239,6 +239,12 @@ impl OffsetIndex {
         found.checked_sub(1).map_or(0, |at| u64::from(self.entries[at].position))
     }
 
+    /// The entries: offset of a batch's last record, and where the batch begins.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (Offset, u64)> {
+        let base = self.base;
+        self.entries.iter().map(move |entry| (base.plus(i64::from(entry.relative)), u64::from(entry.position)))
+    }
+
     fn push(&mut self, offset: Offset, position: u64) {
         let (Some(relative), Ok(position)) = (relative(self.base, offset), u32::try_from(position)) else { return };
         if self.entries.last().is_none_or(|last| last.relative < relative) {
@@ -267,6 +273,11 @@ impl TimeIndex {
     #[must_use]
     pub fn last(&self) -> Option<TimestampOffset> {
         self.entries.len().checked_sub(1).map(|at| self.entry(at))
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = TimestampOffset> {
+        (0..self.entries.len()).map(|at| self.entry(at))
     }
 
     fn entry(&self, at: usize) -> TimestampOffset {

@@ -205,6 +205,11 @@ impl FileHeader {
         if BLOCK_LOG2.contains(&header.block_log2) { Ok(header) } else { Err(Fault::Damaged) }
     }
 
+    /// Reads both copies of the header, whatever each of them is; `block_log2` as in the other one.
+    pub fn copies(beginning: &[u8], block_log2: u16) -> [Result<Self, Fault>; 2] {
+        [0, 1 << block_log2].map(|at| Self::decode(beginning.get(at..).unwrap_or_default()))
+    }
+
     /// Reads the header from the beginning of a file: whichever of the two copies is intact.
     ///
     /// # Errors
@@ -304,6 +309,14 @@ impl GroupHeader {
         version(found)?;
         let committed_ms = from.get_i64_le();
         Ok(Self { stamp: GroupStamp { committed_ms, ..header.stamp }, payload_crc: from.get_u32_le(), ..header })
+    }
+
+    /// Whether bytes that are no valid group look as if one of this use of `file` was begun there.
+    #[must_use]
+    pub fn is_begun(bytes: &[u8], file: &FileHeader) -> bool {
+        let (magic, salt) = (bytes.starts_with(GROUP_MAGIC), bytes.get(8..16) == Some(&file.salt.to_le_bytes()));
+        let number = bytes.get(24..32) == Some(&file.file_number.to_le_bytes());
+        salt && (magic || number) || magic && number && bytes.get(4..6) == Some(&VERSION.to_le_bytes())
     }
 
     /// Bytes of the group on disk.

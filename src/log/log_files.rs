@@ -126,7 +126,7 @@ pub async fn list_log_files<D: Disk>(disk: &D, folder: &Path) -> io::Result<Vec<
 }
 
 /// The header that a file was begun with, if one is intact.
-pub(super) async fn read_header<D: Disk>(disk: &D, path: &Path) -> io::Result<Option<FileHeader>> {
+pub(crate) async fn read_header<D: Disk>(disk: &D, path: &Path) -> io::Result<Option<FileHeader>> {
     let file = disk.open(path, Access::DirectSync, Create::Never).map_err(named(path, "cannot open"))?;
     let beginning = file.read_at(0, BEGINNING_BYTES).await.map_err(named(path, "cannot read"))?;
     match FileHeader::find(&beginning) {

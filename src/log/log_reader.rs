@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -76,19 +76,39 @@ pub enum Damage {
     },
 }
 
+impl Damage {
+    /// The file or folder, and where in the file.
+    #[must_use]
+    pub fn place(&self) -> (&Path, Option<u64>) {
+        match self {
+            Self::BadGroups { path, position, .. } => (path, Some(*position)),
+            Self::MissingFiles { folder, .. } => (folder, None),
+            Self::CutFile { path } => (path, None),
+        }
+    }
+
+    /// What is wrong there.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self {
+            Self::BadGroups { first_sequence, next_sequence, .. } => {
+                let from = first_sequence.map_or(String::new(), |first| format!("from {first} "));
+                format!("groups {from}up to {next_sequence} (not included) cannot be read")
+            }
+            Self::MissingFiles { first, last, .. } => {
+                format!("the log files numbered {first} to {last} in their headers are missing")
+            }
+            Self::CutFile { .. } => "shorter than it was made".to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadGroups { path, position, first_sequence, next_sequence } => {
-                write!(f, "{}: damaged at position {position}: groups ", path.display())?;
-                first_sequence.iter().try_for_each(|first| write!(f, "from {first} "))?;
-                write!(f, "up to {next_sequence} (not included) cannot be read")
-            }
-            Self::MissingFiles { folder, first, last } => {
-                write!(f, "{}: the log files numbered {first} to {last} in their headers are missing", folder.display())
-            }
-            Self::CutFile { path } => write!(f, "{}: shorter than it was made", path.display()),
-        }
+        let (path, position) = self.place();
+        write!(f, "{}: ", path.display())?;
+        position.iter().try_for_each(|position| write!(f, "damaged at position {position}: "))?;
+        f.write_str(&self.what())
     }
 }
 
@@ -105,6 +125,8 @@ pub struct LogContents {
     pub damages: Vec<Damage>,
     /// Groups read.
     pub groups: u64,
+    /// Where a folder's log ends within a group that was begun, with its file: nobody was told of that group.
+    pub torn: Vec<(PathBuf, u64)>,
     /// All log files of the folders, also those of other generations.
     pub found: Vec<FoundLog>,
 }
@@ -123,6 +145,7 @@ impl LogContents {
         }
         self.damages.extend(other.damages);
         self.groups += other.groups;
+        self.torn.extend(other.torn);
         self.found.extend(other.found);
     }
 
@@ -229,6 +252,8 @@ struct Trail {
     expected: Option<u64>,
     /// The file before, and where its last group ended.
     before: Option<(PathBuf, u64)>,
+    /// A group was begun there and is not whole.
+    is_torn: bool,
 }
 
 impl Trail {
@@ -261,6 +286,7 @@ async fn read_folder<D: Disk>(
     if let (true, Some(first)) = (live.is_empty(), wanted) {
         contents.damages.push(missing(folder, first, first));
     }
+    contents.torn.extend(trail.before.filter(|_| trail.is_torn));
     Ok(())
 }
 
@@ -295,9 +321,11 @@ async fn read_file<D: Disk>(disk: &D, log: &FoundLog, trail: &mut Trail, content
             }
             Step::End => break,
         };
+        trail.is_torn = false;
         trail.expected = Some(group.sequence() + 1);
         contents.take_group(&group)?;
     }
+    trail.is_torn = scan.is_torn().await?;
     trail.before = Some((path.clone(), scan.position));
     Ok(())
 }

@@ -63,9 +63,10 @@ pub enum Searched {
 }
 
 /// What bringing a partition back came to.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Outcome<D: Disk> {
     /// It is back.
-    Back(Recovered<D>),
+    Back(Box<Recovered<D>>),
     /// Something is not as it was left, and more of the commit log may help: begin again with that. Nothing was given up.
     WantsMore {
         /// What was found so far.
@@ -177,7 +178,7 @@ pub async fn recover<D: Disk>(
         Err(stopped) => Err(stopped),
     };
     match replayed {
-        Ok(log) => Ok(Outcome::Back(recovery.done(log))),
+        Ok(log) => Ok(Outcome::Back(Box::new(recovery.done(log)))),
         Err(Stopped::WantsMore) => Ok(Outcome::WantsMore { notes: recovery.notes }),
         Err(Stopped::Failed(error)) => Err(error),
     }

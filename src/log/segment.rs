@@ -231,7 +231,10 @@ impl<D: Disk> Segment<D> {
     pub async fn write(&self, position: u64, bytes: Bytes) -> io::Result<()> {
         let file = self.log_file()?;
         self.handle.note_write();
-        let written = file.write_at(position, bytes.clone()).await?;
+        let written = file.write_at(position, bytes.clone()).await;
+        // A flush that began meanwhile may not have met it.
+        self.handle.note_write();
+        let written = written?;
         self.check_written(written, bytes.len())?;
         self.add_to_crc(position, &[&bytes]);
         Ok(())
@@ -292,7 +295,9 @@ impl<D: Disk> Segment<D> {
     async fn cut_file(&self, position: u64) -> io::Result<()> {
         let file = self.log_file()?;
         self.handle.note_write();
-        file.truncate(position).await
+        let cut = file.truncate(position).await;
+        self.handle.note_write();
+        cut
     }
 
     /// Drops handles and, where they are on disk already, indexes; both come back by themselves.

@@ -98,10 +98,9 @@ impl<F: DiskFile> Store<F> {
 
     async fn open<D: Disk<File = F>>(disk: &D, path: PathBuf) -> io::Result<Self> {
         let file = disk.open(&path, Access::DirectSync, Create::Never).map_err(named(&path, "cannot open"))?;
-        let bytes = file.read_at(0, 2 * BLOCK).await.map_err(named(&path, "cannot read"))?;
         let mut newest: Option<(usize, StoreState)> = None;
-        for (slot, at) in SLOTS_AT.into_iter().enumerate() {
-            match StoreState::decode(bytes.get(at..).unwrap_or_default()) {
+        for (slot, content) in read_slots(&file, &path).await?.into_iter().enumerate() {
+            match content {
                 Ok(state) if newest.is_none_or(|(_, other)| other.counter < state.counter) => {
                     newest = Some((slot, state))
                 }
@@ -157,6 +156,15 @@ impl<F: DiskFile> Store<F> {
             self.file.write_blocks(position as u64, blocks).await.map_err(named(&self.path, "cannot write"))?;
         if written == wanted { Ok(()) } else { Err(short_write(&self.path, written, wanted)) }
     }
+}
+
+/// What the two slots of a store file hold.
+///
+/// # Errors
+/// What the disk says.
+pub async fn read_slots<F: DiskFile>(file: &F, path: &Path) -> io::Result<[Result<StoreState, Fault>; 2]> {
+    let bytes = file.read_at(0, 2 * BLOCK).await.map_err(named(path, "cannot read"))?;
+    Ok(SLOTS_AT.map(|at| StoreState::decode(bytes.get(at..).unwrap_or_default())))
 }
 
 fn blocks(state: &StoreState, bytes: usize) -> AlignedBuf {

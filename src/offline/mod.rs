@@ -4,7 +4,15 @@
 //! pieces, so that a folder of any size takes little memory.
 
 mod accept_loss;
+pub mod catalog;
+mod dump;
+pub mod finding;
 pub mod folder;
+mod import;
+pub mod progress;
+mod repair_catalog;
+pub mod value;
+pub mod verify;
 
 use crate::config::offline_args::{DumpArgs, ImportArgs, RepairArgs, RepairCommand, VerifyArgs};
 
@@ -36,32 +44,28 @@ impl From<String> for Failed {
     }
 }
 
-fn not_there(command: &str) -> Failed {
-    Failed::with(CANNOT, format!("{command} is not part of this version"))
-}
-
 /// `corelane verify`: checks a data folder.
 ///
 /// # Errors
 /// Status 1 for damage, 2 when it cannot be checked.
-pub fn verify(_args: &VerifyArgs) -> Result<(), Failed> {
-    Err(not_there("verify"))
+pub fn verify(args: &VerifyArgs) -> Result<(), Failed> {
+    verify::run(args)
 }
 
 /// `corelane dump`: prints files.
 ///
 /// # Errors
 /// A sentence: a file that cannot be read.
-pub fn dump(_args: &DumpArgs) -> Result<(), Failed> {
-    Err(not_there("dump"))
+pub fn dump(args: &DumpArgs) -> Result<(), Failed> {
+    dump::run(args)
 }
 
 /// `corelane import`: takes the folder of a partition in.
 ///
 /// # Errors
 /// A sentence: what stands against it. Nothing was changed then, if it does not say otherwise.
-pub fn import(_args: &ImportArgs) -> Result<(), Failed> {
-    Err(not_there("import"))
+pub fn import(args: &ImportArgs) -> Result<(), Failed> {
+    import::run(args)
 }
 
 /// `corelane repair`: see [`RepairCommand`].
@@ -70,7 +74,7 @@ pub fn import(_args: &ImportArgs) -> Result<(), Failed> {
 /// A sentence: what stands against it. Nothing was changed then, if it does not say otherwise.
 pub fn repair(args: &RepairArgs) -> Result<(), Failed> {
     match &args.what {
-        RepairCommand::Catalog(_) => Err(not_there("repair catalog")),
+        RepairCommand::Catalog(args) => repair_catalog::run(args),
         RepairCommand::AcceptLoss(args) => accept_loss::run(args),
     }
 }

@@ -11,6 +11,7 @@ pub mod lane;
 pub mod net;
 pub mod open_files;
 mod pace;
+pub mod read_only_disk;
 pub mod real_disk;
 pub mod replies;
 pub mod signal;

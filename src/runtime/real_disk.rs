@@ -171,7 +171,8 @@ impl Disk for RealDisk {
         if !executors::on_shard() {
             return File::open(path)?.sync_all();
         }
-        let folder = Directory::open(path).await.map_err(plain_error)?;
+        // glommio takes a relative path for one below a folder that it has not opened.
+        let folder = Directory::open(std::path::absolute(path)?).await.map_err(plain_error)?;
         let synced = folder.sync().await.map_err(plain_error);
         folder.close().await.map_err(plain_error)?;
         synced

@@ -1,4 +1,5 @@
-//! Keys and values of a stored batch, for those who read what the broker itself has written: coordinators at their start.
+//! Keys and values of a stored batch, for those who read what the broker itself has written: coordinators at their start,
+//! and tools.
 
 use bytes::Bytes;
 
@@ -17,6 +18,21 @@ pub struct Contents {
     count: i32,
 }
 
+/// One record of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeRecord {
+    /// Milliseconds behind the batch's base timestamp.
+    pub timestamp_delta: i64,
+    /// Offsets behind the batch's base offset.
+    pub offset_delta: i32,
+    /// Key.
+    pub key: Option<Bytes>,
+    /// Value.
+    pub value: Option<Bytes>,
+    /// Names and values of its headers.
+    pub headers: Vec<(Bytes, Option<Bytes>)>,
+}
+
 impl Contents {
     /// Unpacks a batch.
     ///
@@ -27,6 +43,34 @@ impl Contents {
     pub fn of(batch: &Bytes, header: &BatchHeader, bytes_max: u64, unpacker: &mut Unpacker) -> Result<Self, WalkError> {
         let rest = Unfold::start(batch, header, bytes_max, unpacker)?.finish(unpacker)?;
         Ok(Self { rest, index: 0, count: header.records_count })
+    }
+
+    /// The next record with everything that it holds; `None` behind the last one, and behind one that cannot be read.
+    pub fn next_whole(&mut self) -> Option<Result<WholeRecord, WalkError>> {
+        if self.index >= self.count {
+            return None;
+        }
+        let index = self.index;
+        let next = self.take_whole().map_err(|what| WalkError::Broken { index, what });
+        self.index += 1;
+        if next.is_err() {
+            self.count = 0;
+        }
+        Some(next)
+    }
+
+    fn take_whole(&mut self) -> Result<WholeRecord, &'static str> {
+        let length = take_length(&mut self.rest)?.ok_or("its length is negative")?;
+        let mut record = take_bytes(&mut self.rest, length)?;
+        let _attributes = take_bytes(&mut record, 1)?;
+        let timestamp_delta = take_number(&mut record, varint::read_i64)?;
+        let offset_delta = take_number(&mut record, varint::read_i32)?;
+        let (key, value) = (take_field(&mut record)?, take_field(&mut record)?);
+        let mut headers = Vec::new();
+        for _ in 0..take_number(&mut record, varint::read_i32)? {
+            headers.push((take_field(&mut record)?.ok_or("a header has no name")?, take_field(&mut record)?));
+        }
+        Ok(WholeRecord { timestamp_delta, offset_delta, key, value, headers })
     }
 
     fn next_record(&mut self) -> Result<KeyValue, WalkError> {

@@ -1,8 +1,10 @@
 //! Many requests, many connections, and clients that say nothing or read nothing
 //! (field cases WIRE-07, LIM-05, LIM-06, LIM-10).
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest};
@@ -69,7 +71,7 @@ fn is_answered(client: &mut Client) -> bool {
 }
 
 #[test]
-fn a_flood_of_connections_leaves_those_that_work_alone() {
+fn lim_05_a_flood_of_connections_leaves_those_that_work_alone() {
     const MOST: usize = 20;
     let (_folder, mut broker) = start("flood", &[&format!("max.connections={MOST}")]);
     let mut first = Client::connect(broker.address);
@@ -90,11 +92,18 @@ fn a_flood_of_connections_leaves_those_that_work_alone() {
     broker.stop_cleanly();
 }
 
+fn sockets(broker: &Broker) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", broker.id())).unwrap();
+    let is_socket = |path: PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+    descriptors.filter(|entry| is_socket(entry.as_ref().unwrap().path())).count()
+}
+
 #[test]
-fn silent_connections_are_closed_and_waiting_ones_are_not() {
+fn lim_10_silent_connections_are_closed_and_waiting_ones_are_not() {
     let (_folder, broker) = start("idle", &["connections.max.idle.ms=1000"]);
     let mut waits = Client::connect(broker.address);
     waits.create_topic(TOPIC, PARTITIONS, &[]);
+    let before = sockets(&broker);
     let mut silent = Client::connect(broker.address);
     let mut half = Client::connect(broker.address);
     half.stream().write_all(&[0, 0, 0, 100, 0, 3]).unwrap();
@@ -103,6 +112,8 @@ fn silent_connections_are_closed_and_waiting_ones_are_not() {
     assert!(half.is_closed());
     let answer = waits.receive_frame().unwrap();
     assert_eq!(i32::from_be_bytes(answer[..4].try_into().unwrap()), correlation);
+    drop((silent, half));
+    assert_eq!(sockets(&broker), before, "both are gone");
     broker.stop_cleanly();
 }
 

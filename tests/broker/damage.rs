@@ -233,7 +233,7 @@ fn eos_c03_a_whole_batch_that_no_commit_log_holds_stays_and_is_known() {
 }
 
 #[test]
-fn a_newest_segment_without_a_byte_is_gone_on_with() {
+fn log_06_a_newest_segment_without_a_byte_is_gone_on_with() {
     costs_nothing("zero-length", |filled| {
         let end = filled.last(0).1 + 3;
         File::create(filled.folder.partition(TOPIC, 0).join(format!("{end:020}.log"))).unwrap();
@@ -241,7 +241,7 @@ fn a_newest_segment_without_a_byte_is_gone_on_with() {
 }
 
 #[test]
-fn derived_files_that_are_missing_are_made_again() {
+fn log_04_derived_files_that_are_missing_are_made_again() {
     for ending in [".index", ".timeindex", ".seal", ".snapshot"] {
         costs_nothing(&format!("no{ending}"), |filled| {
             for partition in 0..PARTITIONS {

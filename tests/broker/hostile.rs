@@ -103,7 +103,7 @@ impl Attacked {
 }
 
 #[test]
-fn what_is_no_frame_of_kafkas_is_closed() {
+fn lim_01_what_is_no_frame_of_kafkas_is_closed() {
     let mut attacked = Attacked::new("no-frame");
     let tls = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[7; 500]].concat();
     let round = |attacked: &mut Attacked| {
@@ -334,7 +334,7 @@ fn lies(frame: &[u8], flexible: bool) -> Vec<Bytes> {
 }
 
 #[test]
-fn counts_and_lengths_that_lie_cost_no_memory() {
+fn lim_03_counts_and_lengths_that_lie_cost_no_memory() {
     let mut attacked = Attacked::new("lies");
     let mut all = Vec::new();
     for api in Api::ALL {

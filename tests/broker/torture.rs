@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use corelane::offline::folder::Watched;
+use corelane::offline::verify::check;
+
 use super::groups::{self, commit, commit_request, kept, once_loaded};
 use super::harness::rdkafka_clients::{RdProducer, read_topic_while_it_shrinks};
 use super::harness::{Broker, Client, Folder, Random, Start};
@@ -172,6 +175,7 @@ struct Counters {
     acknowledged: u64,
     read: u64,
     removed_by: BTreeMap<&'static str, i64>,
+    compacted_away: usize,
     deletions: u64,
     commits: u64,
 }
@@ -214,12 +218,14 @@ impl Torture {
         self.start.clone().cores(cores).start()
     }
 
-    /// The folder as the last start found it.
+    /// The folder as the last start found it; nothing in it may be called damaged.
     fn keep_a_copy(&self) {
         let (data, copy) = (self.folder.data(), self.copy());
         let _old = std::fs::remove_dir_all(&copy);
         let done = Command::new("cp").args(["-a", "--reflink=auto"]).arg(&data).arg(&copy).status();
         assert!(done.unwrap().success());
+        let verified = check(&Watched::take(&copy).unwrap());
+        assert_eq!(verified.damages(), 0, "{}", verified.text());
     }
 
     fn copy(&self) -> PathBuf {
@@ -284,6 +290,10 @@ impl Torture {
             check_order(topic, &records);
             self.check_stays(at, topic, &bounds, &records);
             self.counters.read += records.len() as u64;
+            if topic.keeps == Keeps::NewestOfKey {
+                let promised = producer.promises.acknowledged();
+                self.counters.compacted_away += promised.keys().filter(|place| !records.contains_key(place)).count();
+            }
             producer.promises.keep(|place| records.contains_key(place));
             if let Keeps::Bytes(least) = topic.keeps {
                 check_size(topic, &bounds, &records, least);

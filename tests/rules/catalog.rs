@@ -442,6 +442,7 @@ fn one_of_each() -> Vec<CatalogRecord> {
         },
         CatalogRecord::TopicRemoved { id: TopicId([3; 16]) },
         CatalogRecord::PartitionsAdded { id: TopicId([3; 16]), logs: vec![LogId(10)] },
+        CatalogRecord::PartitionLog { id: TopicId([3; 16]), partition: 1, log: LogId(11) },
         CatalogRecord::TopicConfigs { id: TopicId([3; 16]), overrides: overrides.clone() },
         CatalogRecord::BrokerConfigs { all: overrides, broker: Default::default() },
         CatalogRecord::Counters { next_log_id: 4, next_producer_id: 5 },

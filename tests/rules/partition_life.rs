@@ -146,6 +146,7 @@ impl Life {
             let on_batch = |batch: &BatchFacts, committed: Option<i64>| heard.push((batch.base_offset.0, committed));
             let outcome = run(recover::recover(disk, &mut reader, given, on_batch))?;
             let Outcome::Back(recovered) = outcome else { panic!("all of the commit log was given") };
+            let recovered = *recovered;
             notes.extend(recovered.notes.iter().cloned());
             if !recovered.must_repeat {
                 return Ok(Back { recovered, heard, notes });

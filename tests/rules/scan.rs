@@ -78,7 +78,7 @@ fn every_flipped_bit_ends_the_scan_at_its_batch() {
 
 /// LOG-02: zeros are the end, also when they end inside a header; garbage is told apart.
 #[test]
-fn zeros_behind_the_last_batch_are_no_damage() {
+fn log_02_zeros_behind_the_last_batch_are_no_damage() {
     let samples = plain_samples(0, 4);
     let whole = concat(&samples);
     for zeros in 1..200 {
@@ -97,7 +97,7 @@ fn zeros_behind_the_last_batch_are_no_damage() {
 
 /// LOG-02, second case: a checksum that happens to be 0 is a checksum.
 #[test]
-fn a_batch_whose_checksum_is_zero_is_kept() {
+fn log_02_a_batch_whose_checksum_is_zero_is_kept() {
     let batch = with_checksum_zero(Sample { base: 0, timestamps: vec![5], value_bytes: 40 }.bytes());
     assert_eq!(&batch[17..21], &[0; 4]);
     let mut file = batch.clone();

@@ -231,6 +231,46 @@ fn a_topic_whose_writes_found_no_room_can_be_deleted_and_holds_nothing_up() {
     });
 }
 
+/// What found no room is in the commit log: the stop says that it is not in order, and the next start does the rest.
+#[test]
+fn a_stop_does_not_wait_for_room_on_the_disk() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let key = node.create("t").await;
+        assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        fill_up(&disk).await;
+        let answer = within(10, node.send(key, &[batch(1, 1, 9000)])).await.map(produced);
+        assert_eq!(answer.unwrap()[0].error, ErrorCode::KafkaStorageError);
+        let closing = Rc::clone(&node);
+        let closed = within(60, async move { closing.close().await }).await;
+        assert!(closed.is_some_and(|closed| closed.is_err()), "in time, and not as if everything was well");
+        disk.limit(None);
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(node.produce(key, &batch(1, 1, 9000)).await, (ErrorCode::None, 1));
+        assert_eq!(node.read(key, 0).await.high_watermark, Offset(2));
+    });
+}
+
+/// A write that takes less than it was given is tried again at the latest when the shard stops.
+#[test]
+fn a_short_write_of_a_segment_is_made_good_by_the_stop() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Rc::new(Node::start(&disk, SMALL).await);
+        let key = node.create("t").await;
+        assert_eq!(node.produce(key, &batch(1, 0, 10)).await, (ErrorCode::None, 0));
+        // The commit log's write comes after the segment's.
+        disk.fail_write(0, WriteFault::Short(20));
+        let answer = within(10, node.send(key, &[batch(1, 1, 9000)])).await.map(produced);
+        assert_eq!(answer.unwrap()[0].error, ErrorCode::KafkaStorageError);
+        let closing = Rc::clone(&node);
+        assert_eq!(within(60, async move { closing.close().await }).await, Some(Ok(())));
+        let node = Node::start(&disk.copy(), SMALL).await;
+        assert_eq!(node.produce(key, &batch(1, 1, 9000)).await, (ErrorCode::None, 1));
+    });
+}
+
 #[test]
 fn eos_b13_batches_that_found_no_room_are_refused_and_each_is_written_once_when_they_come_again() {
     mini_host::run(1, async {

@@ -50,6 +50,15 @@ pub enum CatalogRecord {
         /// Logs of the new ones, in order.
         logs: Vec<LogId>,
     },
+    /// A partition is in another log from now on: its data was brought in from elsewhere.
+    PartitionLog {
+        /// The topic's id.
+        id: TopicId,
+        /// Partition index.
+        partition: i32,
+        /// Its log.
+        log: LogId,
+    },
     /// What is set on a topic, as a whole.
     TopicConfigs {
         /// Its id.
@@ -95,6 +104,7 @@ const PARTITIONS_ADDED: u8 = 19;
 const TOPIC_CONFIGS: u8 = 20;
 const BROKER_CONFIGS: u8 = 21;
 const COUNTERS: u8 = 22;
+const PARTITION_LOG: u8 = 23;
 
 /// Tags are shared by all kinds, so that a tag means one thing everywhere.
 mod tag {
@@ -108,6 +118,7 @@ mod tag {
     pub const FOR_ALL: u16 = 8;
     pub const NEXT_LOG_ID: u16 = 9;
     pub const NEXT_PRODUCER_ID: u16 = 10;
+    pub const PARTITION: u16 = 11;
 }
 
 impl CatalogRecord {
@@ -137,6 +148,12 @@ impl CatalogRecord {
                 out.put(tag::ID, &id.0);
                 out.put(tag::LOGS, &encode_logs(logs));
                 PARTITIONS_ADDED
+            }
+            Self::PartitionLog { id, partition, log } => {
+                out.put(tag::ID, &id.0);
+                out.put(tag::PARTITION, &partition.to_le_bytes());
+                out.put(tag::LOGS, &encode_logs(&[*log]));
+                PARTITION_LOG
             }
             Self::TopicConfigs { id, overrides } => {
                 out.put(tag::ID, &id.0);
@@ -183,6 +200,11 @@ impl CatalogRecord {
             PARTITIONS_ADDED => Self::PartitionsAdded {
                 id: TopicId(fields.array(tag::ID)?),
                 logs: decode_logs(fields.get(tag::LOGS)?)?,
+            },
+            PARTITION_LOG => Self::PartitionLog {
+                id: TopicId(fields.array(tag::ID)?),
+                partition: i32::from_le_bytes(fields.array(tag::PARTITION)?),
+                log: only(&decode_logs(fields.get(tag::LOGS)?)?)?,
             },
             TOPIC_CONFIGS => Self::TopicConfigs {
                 id: TopicId(fields.array(tag::ID)?),
@@ -318,4 +340,8 @@ fn decode_logs(mut rest: &[u8]) -> Result<Vec<LogId>, &'static str> {
         logs.extend((first..end).map(LogId));
     }
     Ok(logs)
+}
+
+fn only(logs: &[LogId]) -> Result<LogId, &'static str> {
+    if let [log] = logs { Ok(*log) } else { Err("not exactly one log") }
 }

@@ -166,3 +166,9 @@ fn a_direct_write_to_a_buffered_file_is_a_bug() {
     let file = RealDisk.open(&folder.0.join("a"), Access::Buffered, Create::IfMissing).unwrap();
     let _never = file.write_blocks_now(0, &[0; 4096]);
 }
+
+/// `--data-dir data` is as good as its full path.
+#[test]
+fn a_folder_may_be_named_relative_to_the_present_one() {
+    on_and_off_a_shard("relative", |_| async { RealDisk.sync_dir(Path::new("src")).await.unwrap() });
+}
