@@ -63,7 +63,6 @@ pub enum Searched {
 }
 
 /// What bringing a partition back came to.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Outcome<D: Disk> {
     /// It is back.
     Back(Box<Recovered<D>>),

@@ -365,7 +365,10 @@ impl World {
     }
 }
 
-fn records(batch: &Bytes) -> Vec<(i64, (u8, Option<Vec<u8>>))> {
+/// Offset, and key and value.
+type Told = (i64, (u8, Option<Vec<u8>>));
+
+fn records(batch: &Bytes) -> Vec<Told> {
     plain_records(batch).into_iter().map(|(offset, _, key, value)| (offset, (key.unwrap()[0], value))).collect()
 }
 
@@ -509,7 +512,7 @@ impl World {
     /// The newest value of each key, as a reader of committed records sees it at the end, and the transactions it must know.
     fn state(&self) -> BTreeMap<u8, (i64, Vec<u8>)> {
         let mut state = BTreeMap::new();
-        let mut open: HashMap<i64, Vec<(i64, (u8, Option<Vec<u8>>))>> = HashMap::new();
+        let mut open: HashMap<i64, Vec<Told>> = HashMap::new();
         let mut see = |offset: i64, key: u8, value: Option<Vec<u8>>| match value {
             // An older value must not come back behind a newer one.
             _ if state.get(&key).is_some_and(|(newest, _): &(i64, Vec<u8>)| *newest > offset) => {}
