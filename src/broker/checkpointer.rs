@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::runtime::signal::{Turn, Turns, rung_or_elapsed};
 use crate::state::producers::ProducerState;
 
 /// Pause between the flushes of two partitions, so that commits beside them stay quick.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// A checkpoint that failed is tried again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -54,6 +54,22 @@ impl Checkpointer {
             must_be_full: Cell::default(),
             turns: Turns::default(),
         }
+    }
+
+    /// Where the checkpoints are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Number of the newest one.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest.get()
+    }
+
+    /// True when no checkpoint is kept that is older than number `seq`: whichever of them are lost, those that a start can
+    /// still read say nothing older.
+    pub(super) fn has_none_before(&self, seq: u64) -> bool {
+        self.names.borrow().iter().all(|named| named.seq >= seq)
     }
 
     /// The right to change the files that checkpoints are about; checkpoints wait meanwhile.
@@ -88,6 +104,16 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn checkpoint(self: &Rc<Self>, full: bool, pause: Duration) -> io::Result<()> {
         let Some(checkpointer) = self.checkpointer.get() else { return Ok(()) };
         let _turn = checkpointer.turns.mine().await;
+        self.checkpoint_in_turn(checkpointer, full, pause).await
+    }
+
+    /// The same for one that has its turn.
+    pub(super) async fn checkpoint_in_turn(
+        self: &Rc<Self>,
+        checkpointer: &Checkpointer,
+        full: bool,
+        pause: Duration,
+    ) -> io::Result<()> {
         let is_full = full || checkpointer.must_be_full.get() || chain::wants_full(&checkpointer.names.borrow());
         if !is_full && self.has_nothing_to_tell() {
             return Ok(());
@@ -329,8 +355,8 @@ impl<D: Disk> Shard<D> {
         derived(partition, durable);
     }
 
-    fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
-        Sealing { open, log_id: partition.log_id, generation: self.generation(), aborts: (0, 0) }
+    pub(super) fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
+        Sealing { open, clean: false, log_id: partition.log_id, generation: self.generation(), aborts: (0, 0) }
     }
 
     /// The last act of a clean stop: every partition sealed and flushed, one full checkpoint, Kafka's own files.

@@ -1,10 +1,11 @@
-//! The text checkpoints of Kafka's log dir, written for others: recovery points, high watermarks, log starts.
+//! The text checkpoints of Kafka's log dir, written for others: recovery points, high watermarks, log starts, ends of
+//! compaction.
 //!
 //! Each minute if anything moved, and at a clean stop. Each file is whole, the old one or the new one; after a power cut all
 //! may be older than the data, as Kafka's own are.
 //!
 //! Source: apache/kafka `LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOffsets`,
-//! `ReplicaManager.checkpointHighWatermarks`.
+//! `ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager.updateCheckpoints`.
 
 use std::io;
 use std::path::Path;
@@ -36,6 +37,7 @@ impl<D: Disk> Partition<D> {
             recovery_point: self.recovery_point.get(),
             high_watermark: self.high_watermark(),
             log_start: begins_in_segment.then(|| log.start()),
+            cleaned_to: self.cleaning.cleaned_to(),
         }
     }
 }
@@ -78,7 +80,7 @@ impl<D: Disk> Shard<D> {
     }
 }
 
-/// Writes the three files.
+/// Writes the files.
 ///
 /// # Errors
 /// Those of the disk.
@@ -89,7 +91,8 @@ pub(super) async fn write<D: Disk>(disk: &D, layout: &Layout, marks: &[LogMarks]
     };
     put(kafka_files::RECOVERY_POINTS, |one| Some(one.recovery_point)).await?;
     put(kafka_files::HIGH_WATERMARKS, |one| Some(one.high_watermark)).await?;
-    put(kafka_files::LOG_STARTS, |one| one.log_start).await
+    put(kafka_files::LOG_STARTS, |one| one.log_start).await?;
+    put(kafka_files::CLEANER_OFFSETS, |one| one.cleaned_to).await
 }
 
 /// Says that the stop was clean.

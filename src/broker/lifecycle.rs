@@ -42,7 +42,6 @@ pub async fn bring_up<D: Disk>(shard: &Rc<Shard<D>>) -> Result<Store<D::File>, S
     }
     let removed = recovery::remove_old_shards(disk, layout, shard.shards()).await;
     removed.unwrap_or_else(|error| tracing::warn!("the folder of a shard that is no more cannot be removed: {error}"));
-    tracing::info!("compaction is not done yet: topics keep every record of a key, whatever their settings say");
     Ok(store)
 }
 

@@ -176,7 +176,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Unlinks renamed files after the topic's delay. What a stop leaves is unlinked by the next start.
-    async fn unlink_later(&self, partition: &Partition<D>, bases: &[Offset]) {
+    pub(super) async fn unlink_later(&self, partition: &Partition<D>, bases: &[Offset]) {
         if bases.is_empty() {
             return;
         }

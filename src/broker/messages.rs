@@ -111,6 +111,8 @@ pub struct LogMarks {
     pub high_watermark: Offset,
     /// Smallest offset that a client may read, where that lies within the first segment.
     pub log_start: Option<Offset>,
+    /// Up to where it is compacted, if it is.
+    pub cleaned_to: Option<Offset>,
 }
 
 /// Answers to [`Ask`].

@@ -3,6 +3,9 @@
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
+pub mod cleaner;
+mod cleaner_floor;
+mod cleaner_pace;
 mod epochs;
 pub mod fetch;
 pub mod groups;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 
+use super::cleaner::Cleaning;
 use super::messages::{CheckedBatch, PartitionKey, Records};
 use super::snapshots::Snapshots;
 use super::tail::Tail;
@@ -104,6 +105,8 @@ pub struct Partition<D: Disk> {
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
+    /// How far compaction has come.
+    pub cleaning: Cleaning,
 }
 
 impl<D: Disk> Partition<D> {
@@ -145,6 +148,7 @@ impl<D: Disk> Partition<D> {
             is_epoch_begun: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
+            cleaning: Cleaning::default(),
         }
     }
 

@@ -18,6 +18,7 @@ use super::catalog::settings::OFFSETS_TOPIC;
 use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
+use super::cleaner_floor::RestsUntil;
 use super::groups::GroupHost;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
@@ -113,6 +114,7 @@ pub struct Shard<D: Disk> {
     pub(super) tail_bytes: Cell<usize>,
     pub(super) tick: Cell<u64>,
     pub(super) disk_is_full: Cell<bool>,
+    pub(super) cleaning_rests_until: RestsUntil,
     pub(super) watches: RefCell<IdMap<(ShardId, u64), Rc<Watcher>>>,
     pub(super) producer_ids: ProducerIds,
     pub(super) producer_limits: ProducerLimits,
@@ -170,6 +172,7 @@ impl<D: Disk> Shard<D> {
             tail_bytes: Cell::default(),
             tick: Cell::default(),
             disk_is_full: Cell::default(),
+            cleaning_rests_until: RestsUntil::default(),
             watches: RefCell::default(),
             producer_ids: ProducerIds::default(),
             producer_limits: ProducerLimits::default(),
@@ -541,6 +544,7 @@ impl<D: Disk> Shard<D> {
         host::spawn(Queue::Requests, Rc::clone(self).run_group_timer());
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
+        host::spawn(Queue::Background, Rc::clone(self).keep_compacting());
         host::spawn(Queue::Background, Rc::clone(self).keep_retention());
         if self.id == ShardId(0) {
             host::spawn(Queue::Background, Rc::clone(self).keep_kafka_checkpoints());

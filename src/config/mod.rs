@@ -5,6 +5,7 @@
 
 mod alter;
 pub mod args;
+mod cleaner;
 mod data_dir;
 mod describe;
 mod groups;
@@ -20,6 +21,7 @@ pub mod topic;
 mod value;
 
 pub use alter::{Change, Operation, Refusal, Scope, alter_broker, alter_topic, new_topic};
+pub use cleaner::CleanerConfig;
 pub use data_dir::refuse_kafka_log_dir;
 pub use describe::{ConfigEntry, Source, Synonym, describe_all_brokers, describe_broker, describe_topic};
 pub use groups::GroupConfig;
@@ -125,6 +127,8 @@ pub struct Config {
     pub delete_topics: bool,
     /// `log.retention.check.interval.ms`.
     pub retention_check_interval_ms: u64,
+    /// Compaction.
+    pub cleaner: CleanerConfig,
     /// Consumer groups and `__consumer_offsets`.
     pub groups: GroupConfig,
     /// What topics have that set nothing themselves.
@@ -217,6 +221,7 @@ impl Config {
             auto_create_topics: values.flag("auto.create.topics.enable"),
             delete_topics: values.flag("delete.topic.enable"),
             retention_check_interval_ms: wait("log.retention.check.interval.ms"),
+            cleaner: CleanerConfig::of(&values),
             groups: GroupConfig::of(&values),
             topic_defaults: topic::resolve_on(&values, &Overrides::new())?,
             values,

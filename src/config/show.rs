@@ -64,8 +64,7 @@ const TOPICS: &str = "
 ## Topics
 
 Given when a topic is created, or changed later (`kafka-configs --alter --entity-type topics`). A topic that does not set
-one has the value of the broker setting named with it. Deleting and compacting old data are not built yet: the configs
-that govern them are kept and shown.
+one has the value of the broker setting named with it.
 
 ";
 

@@ -259,12 +259,49 @@ pub const SETTINGS: &[Setting] = &[
         "The address to listen on, as PLAINTEXT://host:port; an empty host means every interface, port 0 a free port. The flag --listen sets it.",
     ),
     Setting::new(
+        "log.cleaner.backoff.ms",
+        Long,
+        Some("15000"),
+        "How long compaction sleeps when there is nothing to do.",
+    )
+    .at_least(0)
+    .dynamic(),
+    Setting::new(
+        "log.cleaner.dedupe.buffer.size",
+        Long,
+        Some("134217728"),
+        "Memory for the keys of a round of compaction, of all shards together: 24 bytes a key, taken while a round runs. A log with more dirty keys is compacted in several rounds.",
+    )
+    .at_least(4096)
+    .dynamic(),
+    Setting::new(
         "log.cleaner.delete.retention.ms",
         Long,
         Some("86400000"),
         "How long a compacted topic keeps the mark of a deleted key.",
     )
     .at_least(0)
+    .dynamic(),
+    Setting::new(
+        "log.cleaner.enable",
+        Boolean,
+        Some("true"),
+        "Whether compacted topics are compacted. Without it, topics like `__consumer_offsets` grow for ever.",
+    ),
+    Setting::new(
+        "log.cleaner.io.buffer.load.factor",
+        Double,
+        Some("0.9"),
+        "How full the memory for keys may become; fuller means more keys in a round, and slower look-ups.",
+    )
+    .allow(Allowed::Between(0, 1))
+    .dynamic(),
+    Setting::new(
+        "log.cleaner.io.max.bytes.per.second",
+        Double,
+        Some("1.7976931348623157e308"),
+        "Most bytes that compaction reads and writes in a second, on each shard.",
+    )
     .dynamic(),
     Setting::new(
         "log.cleaner.max.compaction.lag.ms",
@@ -289,6 +326,14 @@ pub const SETTINGS: &[Setting] = &[
         "A record of a compacted topic stays uncompacted for at least this long.",
     )
     .at_least(0)
+    .dynamic(),
+    Setting::new(
+        "log.cleaner.threads",
+        Int,
+        Some("1"),
+        "Kafka's number of threads that compact.",
+    )
+    .only("1", "each core compacts the partitions that it owns, beside its other work")
     .dynamic(),
     Setting::new(
         "log.cleanup.policy",

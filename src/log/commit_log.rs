@@ -150,8 +150,10 @@ pub(super) struct Shared<D: Disk> {
     pub(super) stopping: Cell<bool>,
     under_pressure: Cell<bool>,
     pub(super) durable: Mark,
+    /// The next group begins a new file, if one is ready.
+    wants_new_file: Cell<bool>,
     /// Raised whenever there may be more room than before.
-    supply: Mark,
+    pub(super) supply: Mark,
     due: Bell,
     pub(super) wanted: Bell,
     pressure: Bell,
@@ -210,6 +212,7 @@ impl<D: Disk> CommitLog<D> {
             stopping: Cell::default(),
             under_pressure: Cell::default(),
             durable: Mark::default(),
+            wants_new_file: Cell::default(),
             supply: Mark::default(),
             due: Bell::default(),
             wanted: Bell::default(),
@@ -393,6 +396,58 @@ impl<D: Disk> CommitLog<D> {
         }
     }
 
+    /// Lets what comes from now on go to another file than what was written up to `sequence`; false when that cannot be now.
+    pub async fn turn_over(&self, sequence: u64) -> bool {
+        self.hurry();
+        if !self.wait_durable(sequence).await {
+            return false;
+        }
+        let shared = &self.shared;
+        while !shared.pool.borrow().is_apart_from(sequence) {
+            if self.is_failed() || !shared.pool.borrow().has_next() {
+                return false;
+            }
+            if shared.writing_bytes.get() == 0 {
+                self.begin_new_file();
+            } else {
+                shared.wants_new_file.set(true);
+                shared.durable.reached(shared.durable.get() + 1, || self.is_failed()).await;
+            }
+        }
+        true
+    }
+
+    /// Not while a group is on its way, and not from a file without any: that would look as if its groups were lost.
+    fn begin_new_file(&self) {
+        let switched = {
+            let mut pool = self.shared.pool.borrow_mut();
+            pool.current.last_sequence > 0 && pool.switch()
+        };
+        if switched {
+            self.shared.wanted.ring();
+            self.ring_under_pressure();
+        }
+    }
+
+    /// True when no file that a recovery could read, with whatever checkpoints, holds a group up to `sequence`.
+    #[must_use]
+    pub fn has_forgotten(&self, sequence: u64) -> bool {
+        self.shared.durable.get() >= sequence && self.shared.pool.borrow().has_forgotten(sequence)
+    }
+
+    /// Ready when [`Self::has_forgotten`] is true (true), or will not be before more files are given up (false).
+    pub async fn forget(&self, sequence: u64) -> bool {
+        while !self.has_forgotten(sequence) {
+            if self.is_failed() || !self.shared.pool.borrow().is_forgetting(sequence) {
+                return false;
+            }
+            let seen = self.shared.supply.get();
+            self.shared.wanted.ring();
+            self.shared.supply.reached(seen + 1, || self.is_failed()).await;
+        }
+        true
+    }
+
     /// What commits have cost so far.
     #[must_use]
     pub fn stats(&self) -> CommitStats {
@@ -475,6 +530,9 @@ impl<D: Disk> CommitLog<D> {
         loop {
             if let Some(failure) = self.failed() {
                 return Err(io::Error::other(failure.to_string()));
+            }
+            if shared.wants_new_file.take() {
+                self.begin_new_file();
             }
             if let Some(place) = shared.place_now(bytes, sequence) {
                 shared.starving.set(None);

@@ -328,8 +328,9 @@ impl Indexes {
 
     /// Takes note of a batch at the end of the segment; makes entries when they are due.
     pub fn note_batch(&mut self, batch: &BatchFacts) {
-        if batch.max_timestamp > self.newest.timestamp {
-            self.newest = TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset };
+        let timestamp = batch.newest_record_timestamp();
+        if timestamp > self.newest.timestamp {
+            self.newest = TimestampOffset { timestamp, offset: batch.last_offset };
         }
         if self.bytes_since_entry > u64::from(self.rules.interval_bytes) {
             self.offsets.push(batch.last_offset, batch.position);

@@ -66,6 +66,11 @@ impl<F: DiskFile> LogFile<F> {
         u32::try_from(self.bytes / MIB).expect("a log file is smaller than 4 PiB")
     }
 
+    /// Ends a use that nobody needs any more: what the file held is nothing from here on.
+    pub(super) async fn end(&self, block_log2: u16) -> io::Result<()> {
+        self.write(0, AlignedBuf::zeroed(2 << block_log2)).await
+    }
+
     /// Begins a new use: everything that the file held is nothing from here on.
     pub(super) async fn begin(&self, header: &FileHeader) -> io::Result<()> {
         self.write(0, header.encode_blocks()).await

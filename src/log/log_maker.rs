@@ -28,7 +28,10 @@ impl<D: Disk> CommitLog<D> {
                 Ok(true) => self.more_room(),
                 Ok(false) => {
                     self.ring_if_starving();
-                    self.wait_until_wanted().await;
+                    match self.blot_out_free().await {
+                        Ok(()) => self.wait_until_wanted().await,
+                        Err(error) => self.fail(&error),
+                    }
                 }
                 Err(error) => self.fail(&error),
             }
@@ -39,6 +42,22 @@ impl<D: Disk> CommitLog<D> {
     fn is_over(&self) -> bool {
         let is_done = self.shared.stopping.get() && self.shared.durable.get() >= self.last_sequence();
         is_done || self.is_failed()
+    }
+
+    /// Headers of files that were given up go, so that no recovery reads them, whatever becomes of the checkpoints: what they
+    /// hold may have been compacted since (storage rule S14).
+    async fn blot_out_free(&self) -> io::Result<()> {
+        let shared = &self.shared;
+        let readable = shared.pool.borrow().readable_free();
+        if readable.is_empty() {
+            return Ok(());
+        }
+        for log in readable {
+            log.end(shared.settings.block_log2).await?;
+            shared.pool.borrow_mut().note_unreadable(1);
+        }
+        shared.supply.raise(shared.supply.get() + 1);
+        Ok(())
     }
 
     async fn wait_until_wanted(&self) {

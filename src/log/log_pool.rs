@@ -41,13 +41,15 @@ pub(super) struct Begun<F> {
     pub(super) header: FileHeader,
     /// Where the next group goes.
     pub(super) position: u64,
+    /// The first group in it; 0 while there is none.
+    first_sequence: u64,
     /// The last group in it; 0 while there is none.
     pub(super) last_sequence: u64,
 }
 
 impl<F> Begun<F> {
     pub(super) fn new(log: LogFile<F>, header: FileHeader) -> Self {
-        Self { log, header, position: header.first_group(), last_sequence: 0 }
+        Self { log, header, position: header.first_group(), first_sequence: 0, last_sequence: 0 }
     }
 
     fn left(&self, limits: &PoolLimits) -> u64 {
@@ -63,6 +65,10 @@ pub(super) struct Pool<F> {
     pub(super) current: Begun<F>,
     next: Option<Begun<F>>,
     free: VecDeque<LogFile<F>>,
+    /// How many of the last of `free` still have the header of their last use: a recovery without a checkpoint reads them.
+    readable_free: usize,
+    /// The file that the next one is made of still has such a header.
+    is_making_readable: bool,
     /// What the file being prepared will have.
     making_bytes: u64,
     /// The disk had no room for another file when last asked.
@@ -77,6 +83,8 @@ impl<F> Pool<F> {
             current,
             next: None,
             free: VecDeque::new(),
+            readable_free: 0,
+            is_making_readable: false,
             making_bytes: 0,
             is_space_gone: false,
         }
@@ -95,6 +103,9 @@ impl<F> Pool<F> {
 
     pub(super) fn wrote(&mut self, group_bytes: u64, sequence: u64) {
         self.current.position += group_bytes;
+        if self.current.first_sequence == 0 {
+            self.current.first_sequence = sequence;
+        }
         self.current.last_sequence = sequence;
     }
 
@@ -113,6 +124,7 @@ impl<F> Pool<F> {
         let mut released = false;
         while self.full.front().is_some_and(|file| file.header.file_number < file_number) {
             self.free.extend(self.full.pop_front().map(|file| file.log));
+            self.readable_free += 1;
             released = true;
         }
         released
@@ -124,7 +136,34 @@ impl<F> Pool<F> {
             return Err(log);
         }
         self.free.push_back(log);
+        self.readable_free += 1;
         Ok(())
+    }
+
+    /// The free files whose headers are those of their last use, oldest first.
+    pub(super) fn readable_free(&self) -> Vec<LogFile<F>> {
+        self.free.range(self.free.len() - self.readable_free..).cloned().collect()
+    }
+
+    /// The headers of the first `count` of them are gone.
+    pub(super) fn note_unreadable(&mut self, count: usize) {
+        self.readable_free -= count;
+    }
+
+    /// True when the file that is written holds no group up to `sequence`.
+    pub(super) fn is_apart_from(&self, sequence: u64) -> bool {
+        self.current.last_sequence == 0 || self.current.first_sequence > sequence
+    }
+
+    /// True when all that is missing for [`Self::has_forgotten`] is that free files lose their headers.
+    pub(super) fn is_forgetting(&self, sequence: u64) -> bool {
+        let is_behind = |file: &Begun<F>| file.first_sequence > sequence || file.last_sequence == 0;
+        self.full.iter().chain([&self.current]).all(is_behind)
+    }
+
+    /// True when no file that a recovery could read holds a group up to `sequence`.
+    pub(super) fn has_forgotten(&self, sequence: u64) -> bool {
+        self.readable_free == 0 && !self.is_making_readable && self.is_forgetting(sequence)
     }
 
     /// Bytes that are still needed.
@@ -197,19 +236,25 @@ impl<F> Pool<F> {
     pub(super) fn start_making(&mut self) -> Option<(Option<LogFile<F>>, u64)> {
         let growth = self.growth();
         let blank = self.free.pop_front();
+        let is_readable = self.readable_free > self.free.len();
+        self.readable_free = self.readable_free.min(self.free.len());
         let has = blank.as_ref().map_or(0, |log| log.bytes);
         let target = self.limits.file_bytes.min(has + growth).max(has);
         if target < self.limits.file_bytes_least.min(self.limits.file_bytes) {
+            // At the end it counts as one that still has its header, whether it does or not.
+            self.readable_free += usize::from(blank.is_some());
             self.free.extend(blank);
             return None;
         }
         self.making_bytes = target;
+        self.is_making_readable = is_readable;
         Some((blank, target))
     }
 
     /// Ends what [`Self::start_making`] began, with or without a file.
     pub(super) fn end_making(&mut self, next: Option<Begun<F>>) {
         self.making_bytes = 0;
+        self.is_making_readable = false;
         self.next = next;
     }
 }

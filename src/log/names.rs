@@ -42,6 +42,25 @@ impl Kind {
 /// Ending of a file that waits to be unlinked.
 pub const DELETED: &str = ".deleted";
 
+/// Ending of what compaction is writing.
+pub const CLEANED: &str = ".cleaned";
+/// Ending of what compaction has written and is about to put in its place.
+pub const SWAP: &str = ".swap";
+
+/// The path with another ending behind it.
+#[must_use]
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Reads a name with an ending behind it.
+#[must_use]
+pub fn parse_with(name: &str, ending: &str) -> Option<(Offset, Kind)> {
+    parse(name.strip_suffix(ending)?)
+}
+
 /// The name of a file: 20 digits and the ending.
 #[must_use]
 pub fn file_name(base: Offset, kind: Kind) -> String {

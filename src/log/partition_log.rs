@@ -309,6 +309,28 @@ impl<D: Disk> PartitionLog<D> {
         Ok(Some(self.segments.remove(0).base()))
     }
 
+    /// Where these segments stand in the list, if they still do, one behind the other and below the active one.
+    #[must_use]
+    pub fn place_of(&self, group: &[Rc<Segment<D>>]) -> Option<usize> {
+        let first = group.first()?;
+        let at = self.segments.iter().position(|segment| Rc::ptr_eq(segment, first))?;
+        let there = self.segments.get(at..at + group.len())?;
+        let is_same = there.iter().zip(group).all(|(one, other)| Rc::ptr_eq(one, other));
+        (is_same && at + group.len() < self.segments.len()).then_some(at)
+    }
+
+    /// A compacted segment takes the place of those that it was made of.
+    ///
+    /// Shapes: all that is replaced is below the high watermark; `at` is from [`Self::place_of`], without an await between.
+    pub fn replace(&mut self, at: usize, count: usize, compacted: Rc<Segment<D>>) {
+        self.segments.splice(at..at + count, [compacted]);
+        // The position of the high watermark was one in a file that is not read any more.
+        let next = self.segments[at + 1].base();
+        if self.visible.base < next {
+            self.visible = Visible { base: next, position: 0 };
+        }
+    }
+
     /// Hands staged batches to the kernel, in order, inline; about `bytes_max` of them. Returns the new written end.
     ///
     /// # Errors

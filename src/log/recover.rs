@@ -24,6 +24,7 @@ use super::names::{self, Kind};
 use super::partition_log::{LogRules, PartitionLog};
 use super::scan::{BatchFacts, Gaps, Stop};
 use super::segment::{Incoming, Known, Segment};
+use super::swap;
 use crate::ids::Offset;
 use crate::runtime::clock;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile};
@@ -189,6 +190,7 @@ type Files = Vec<(Offset, u64)>;
 impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
     async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> Step<()> {
+        self.notes.extend(swap::finish(self.disk, &self.given.folder).await?);
         let (mut files, orphans) = self.list_files().await?;
         self.find_point(&files);
         self.add_missing(&mut files, orphans);

@@ -83,6 +83,12 @@ impl BatchFacts {
         self.position + u64::from(self.bytes)
     }
 
+    /// Largest timestamp of its records, milliseconds since 1970; -1 where compaction has left none of them.
+    #[must_use]
+    pub fn newest_record_timestamp(&self) -> i64 {
+        if self.records_count == 0 { -1 } else { self.max_timestamp }
+    }
+
     /// True for markers and other batches that no client reads as data.
     #[must_use]
     pub fn is_control(&self) -> bool {

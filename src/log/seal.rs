@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! little-endian, 128 bytes
-//!   0 magic "CLSEAL01"       8 version u16        10 flags u16 (bit 0: left open)   12 abort entries u32
+//!   0 magic "CLSEAL01"       8 version u16        10 flags u16 (1 open, 2 clean)   12 abort entries u32
 //!  16 log id u64            24 generation u64     32 base offset u64                40 end offset u64
 //!  48 bytes of .log u64     56 max timestamp i64  64 offset of its batch i64        72 first timestamp i64
 //!  80 crc of .log u32       84 crc of .txnindex   88 crc of .index                  92 crc of .timeindex
 //!  96 reserved, zeros      124 crc of bytes 0-123
 //! ```
+//! Open: it was the active segment at a clean stop. Clean: compaction has looked at each of its keys.
 //! "First timestamp" is the largest timestamp of the first batch, which is what rolling by time counts from.
 //! -1 stands for "no timestamp".
 
@@ -23,6 +24,7 @@ use crate::ids::{LogId, Offset};
 const MAGIC: &[u8; 8] = b"CLSEAL01";
 const VERSION: u16 = 1;
 const OPEN: u16 = 1;
+const CLEAN: u16 = 2;
 const CRC_AT: usize = 124;
 /// Size of the file.
 pub const SEAL_BYTES: usize = 128;
@@ -32,6 +34,8 @@ pub const SEAL_BYTES: usize = 128;
 pub struct Seal {
     /// The segment was the active one at a clean stop and may grow.
     pub open: bool,
+    /// Compaction has looked at each of its keys: it is behind what a next round begins with.
+    pub clean: bool,
     /// Which partition, and which life of it.
     pub log_id: LogId,
     /// Who wrote this seal.
@@ -92,7 +96,7 @@ impl Seal {
         let mut file = BytesMut::with_capacity(SEAL_BYTES);
         file.put_slice(MAGIC);
         file.put_u16_le(VERSION);
-        file.put_u16_le(if self.open { OPEN } else { 0 });
+        file.put_u16_le(if self.open { OPEN } else { 0 } | if self.clean { CLEAN } else { 0 });
         file.put_u32_le(self.abort_entries);
         file.put_u64_le(self.log_id.0);
         file.put_u64_le(self.generation);
@@ -137,7 +141,8 @@ fn checked_parts(file: &[u8]) -> Result<(&[u8], &[u8]), SealDamage> {
 }
 
 fn read_fields(rest: &mut &[u8]) -> Result<Seal, TryGetError> {
-    let open = rest.try_get_u16_le()? & OPEN != 0;
+    let flags = rest.try_get_u16_le()?;
+    let (open, clean) = (flags & OPEN != 0, flags & CLEAN != 0);
     let abort_entries = rest.try_get_u32_le()?;
     let log_id = LogId(rest.try_get_u64_le()?);
     let generation = rest.try_get_u64_le()?;
@@ -154,5 +159,5 @@ fn read_fields(rest: &mut &[u8]) -> Result<Seal, TryGetError> {
         index: rest.try_get_u32_le()?,
         timeindex: rest.try_get_u32_le()?,
     };
-    Ok(Seal { open, log_id, generation, base, end, log_bytes, newest, first_timestamp, abort_entries, crcs })
+    Ok(Seal { open, clean, log_id, generation, base, end, log_bytes, newest, first_timestamp, abort_entries, crcs })
 }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::compacted::Compacted;
 use super::crc::RunningCrc;
 use super::index::{IndexRules, Indexes, TimestampOffset};
 use super::names::{self, DELETED, Kind};
@@ -118,6 +119,27 @@ impl<D: Disk> Segment<D> {
         Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle, looked_up_ms }
     }
 
+    /// What compaction has written, once its files have their final names; indexes and seal are not on disk yet.
+    #[must_use]
+    pub fn compacted(
+        disk: D,
+        folder: Rc<Path>,
+        base: Offset,
+        rules: IndexRules,
+        now_ms: i64,
+        written: Compacted<D>,
+    ) -> Self {
+        let known = Known { bytes: written.bytes(), end: written.end };
+        let segment = Self::existing(disk, folder, base, rules, now_ms, known);
+        let mut state = segment.state.borrow_mut();
+        state.first_timestamp = written.first_timestamp;
+        state.newest = written.indexes.newest_timestamp();
+        state.crc = Some((written.bytes(), written.crc));
+        state.indexes = Some(written.indexes);
+        drop(state);
+        segment
+    }
+
     /// Offset of the first record, as in the name.
     #[must_use]
     pub fn base(&self) -> Offset {
@@ -180,8 +202,9 @@ impl<D: Disk> Segment<D> {
         state.end = batch.next_offset();
         state.first_timestamp.get_or_insert(batch.max_timestamp);
         let newest = state.newest.map_or(-1, |newest| newest.timestamp);
-        if batch.max_timestamp > newest {
-            state.newest = Some(TimestampOffset { timestamp: batch.max_timestamp, offset: batch.last_offset });
+        let timestamp = batch.newest_record_timestamp();
+        if timestamp > newest {
+            state.newest = Some(TimestampOffset { timestamp, offset: batch.last_offset });
         }
         if let Some(indexes) = &mut state.indexes {
             indexes.note_batch(batch);
@@ -281,6 +304,9 @@ impl<D: Disk> Segment<D> {
     ///
     /// Not for the segment that is being appended to.
     pub fn close_handles(&self) {
+        if self.handle.is_pinned() {
+            return;
+        }
         self.handle.close();
         let mut state = self.state.borrow_mut();
         if state.indexes.as_ref().is_some_and(Indexes::is_written) {
@@ -299,6 +325,21 @@ impl<D: Disk> Segment<D> {
         idle
     }
 
+    /// Opens the file and makes the indexes known, and keeps both: readers go on whatever becomes of the name.
+    ///
+    /// # Errors
+    /// Those of opening and reading.
+    pub async fn hold(&self) -> io::Result<()> {
+        self.log_file()?;
+        self.handle.pin();
+        self.load_indexes().await
+    }
+
+    /// The name stays what it is: handles may be given up again.
+    pub fn let_go(&self) {
+        self.handle.unpin();
+    }
+
     /// True while a descriptor is held.
     #[must_use]
     pub fn has_handles(&self) -> bool {
@@ -310,10 +351,15 @@ impl<D: Disk> Segment<D> {
     /// # Errors
     /// Those of the disk; it may be called again.
     pub fn mark_deleted(&self) -> io::Result<()> {
+        self.mark_deleted_but(None)
+    }
+
+    /// The same for all but one kind of files.
+    pub(super) fn mark_deleted_but(&self, kept: Option<Kind>) -> io::Result<()> {
         self.log_file()?;
         self.handle.pin();
         // `.log` is the last: as long as it is there, a start knows whose the others are.
-        for kind in Kind::ALL.into_iter().rev() {
+        for kind in Kind::ALL.into_iter().rev().filter(|kind| Some(*kind) != kept) {
             let path = self.path(kind);
             match self.disk.rename(&path, &deleted(&path)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -321,6 +367,11 @@ impl<D: Disk> Segment<D> {
             }
         }
         Ok(())
+    }
+
+    /// Where its files are.
+    pub(super) fn folder(&self) -> &Rc<Path> {
+        &self.folder
     }
 
     pub(super) fn log_file(&self) -> io::Result<Rc<D::File>> {

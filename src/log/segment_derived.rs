@@ -12,12 +12,15 @@ use super::seal::{FileCrcs, Seal};
 use super::segment::Segment;
 use crate::ids::LogId;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
+use crate::state::compaction::SegmentFacts;
 
 /// Who writes a seal, and what only the partition knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealing {
     /// The segment goes on after the next start.
     pub open: bool,
+    /// Compaction has looked at each of its keys.
+    pub clean: bool,
     /// Which partition.
     pub log_id: LogId,
     /// The store's generation.
@@ -73,6 +76,28 @@ impl<D: Disk> Segment<D> {
         let seal = Seal::decode(&file).ok()?;
         let fits = seal.base == self.base && seal.log_bytes == self.bytes();
         fits.then_some(seal)
+    }
+
+    /// What compaction looks at; `with_times` also the timestamps, which may have to be read.
+    ///
+    /// # Errors
+    /// Those of [`Self::load_indexes`].
+    pub async fn facts(&self, with_times: bool) -> io::Result<SegmentFacts> {
+        let is_known = self.state.borrow().first_timestamp.is_some();
+        if with_times && !is_known {
+            self.load_indexes().await?;
+        }
+        let state = self.state.borrow();
+        // At most one entry of 12 bytes for each interval, and one for the last timestamp.
+        let entries = state.bytes / u64::from(self.rules.interval_bytes.max(61)) + 1;
+        Ok(SegmentFacts {
+            base: self.base,
+            end: state.end,
+            bytes: state.bytes,
+            index_bytes: entries * 12,
+            first_timestamp: state.first_timestamp.unwrap_or(-1),
+            max_timestamp: state.newest.map_or(-1, |newest| newest.timestamp),
+        })
     }
 
     /// Time of the newest record, in milliseconds since 1970, if it is known without a look at the disk.
@@ -258,6 +283,7 @@ impl<D: Disk> Segment<D> {
         let (index, timeindex) = state.indexes.as_ref().map(Indexes::file_crcs).unwrap_or_default();
         Seal {
             open: by.open,
+            clean: by.clean,
             log_id: by.log_id,
             generation: by.generation,
             base: self.base,

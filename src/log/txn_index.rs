@@ -6,26 +6,14 @@
 //! ```
 //! Source: apache/kafka `AbortedTxn.java`, `TransactionIndex.java`.
 
-use bytes::Buf;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::ids::{Offset, ProducerId};
+pub use crate::state::compaction::transactions::AbortedTxn;
 
 /// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 34;
 const VERSION: i16 = 0;
-
-/// One aborted transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AbortedTxn {
-    /// Whose.
-    pub producer_id: ProducerId,
-    /// Its first record.
-    pub first_offset: Offset,
-    /// Its marker.
-    pub last_offset: Offset,
-    /// The last stable offset when the marker was appended.
-    pub last_stable_offset: Offset,
-}
 
 /// Why an abort index cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +56,20 @@ fn decode_entry(mut entry: &[u8]) -> Result<AbortedTxn, TxnIndexDamage> {
     })
 }
 
+/// The bytes of an abort index.
+#[must_use]
+pub fn encode(entries: &[AbortedTxn]) -> Bytes {
+    let mut file = BytesMut::with_capacity(entries.len() * ENTRY_BYTES);
+    for entry in entries {
+        file.put_i16(VERSION);
+        file.put_i64(entry.producer_id.0);
+        file.put_i64(entry.first_offset.0);
+        file.put_i64(entry.last_offset.0);
+        file.put_i64(entry.last_stable_offset.0);
+    }
+    file.freeze()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +89,7 @@ mod tests {
             (read[1].producer_id, read[1].first_offset, read[1].last_offset),
             (ProducerId(7), Offset(5), Offset(12))
         );
+        assert_eq!(encode(&read), [entry(3, 9), entry(5, 12)].concat());
         assert_eq!(decode(&entry(3, 9)[1..]), Err(TxnIndexDamage::Size));
         assert_eq!(decode(&[entry(5, 12), entry(3, 9)].concat()), Err(TxnIndexDamage::Order));
         assert_eq!(decode(&entry(10, 9)), Err(TxnIndexDamage::Order));

@@ -77,6 +77,17 @@ impl<F: DiskFile> Slot<F> {
         self.is_pinned.set(true);
     }
 
+    /// It may be closed again after all.
+    pub fn unpin(&self) {
+        self.is_pinned.set(false);
+    }
+
+    /// True when it stays open.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned.get()
+    }
+
     /// Bytes are about to be written, or cut.
     pub fn note_write(&self) {
         self.writes.set(self.writes.get() + 1);

@@ -1,5 +1,6 @@
 //! Decisions: no I/O, clock, async, threads or randomness. Time comes in as `now_ms`.
 
+pub mod compaction;
 pub mod eviction;
 pub mod fetch_sessions;
 mod frozen;

@@ -154,6 +154,12 @@ impl Attributes {
         self.with(Self::CONTROL, on)
     }
 
+    /// The same with or without a delete horizon in the place of the base timestamp.
+    #[must_use]
+    pub const fn with_delete_horizon(self, on: bool) -> Self {
+        self.with(Self::DELETE_HORIZON, on)
+    }
+
     const fn with(self, bit: i16, on: bool) -> Self {
         if on { Self(self.0 | bit) } else { Self(self.0 & !bit) }
     }

@@ -1,10 +1,9 @@
 //! Builds record batches: control batches, the load generator and tests.
 
-use std::io::Write;
-
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::batch::{Attributes, BatchHeader, Codec, HEADER_BYTES, LENGTH_END, MAGIC, set_crc};
+use super::pack::{Packer, snappy_block};
 use super::varint;
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -149,7 +148,7 @@ impl BatchBuilder {
     fn compressed(&self) -> Bytes {
         let codec = self.header.attributes.codec();
         if codec == Some(Codec::Snappy) && self.raw_snappy {
-            return Bytes::from(snappy_block(&self.records));
+            return Bytes::from(snappy_block(&self.records).expect("snappy into memory"));
         }
         match codec {
             None | Some(Codec::None) => Bytes::copy_from_slice(&self.records),
@@ -186,42 +185,11 @@ pub fn control_batch(
 /// If compressing into memory fails, which would be a bug.
 #[must_use]
 pub fn compress(codec: Codec, records: &[u8]) -> Vec<u8> {
-    match codec {
-        Codec::None => records.to_vec(),
-        Codec::Gzip => gzip(records),
-        Codec::Snappy => xerial(records),
-        Codec::Lz4 => lz4(records),
-        Codec::Zstd => zstd::bulk::compress(records, zstd::DEFAULT_COMPRESSION_LEVEL).expect("zstd into memory"),
-    }
-}
-
-fn gzip(records: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(records).and_then(|()| encoder.finish()).expect("gzip into memory")
-}
-
-fn lz4(records: &[u8]) -> Vec<u8> {
-    let info = lz4_flex::frame::FrameInfo::new().block_size(lz4_flex::frame::BlockSize::Max64KB);
-    let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
-    encoder.write_all(records).expect("lz4 into memory");
-    encoder.finish().expect("lz4 into memory")
-}
-
-/// Blocks of 32 KiB behind the xerial magic, each with its length.
-fn xerial(records: &[u8]) -> Vec<u8> {
-    let mut out = super::snappy::XERIAL_MAGIC.to_vec();
-    out.put_u32(1);
-    out.put_u32(1);
-    for chunk in records.chunks(32 * 1024) {
-        let block = snappy_block(chunk);
-        out.put_i32(length_of(block.len()));
-        out.put_slice(&block);
-    }
-    out
-}
-
-fn snappy_block(bytes: &[u8]) -> Vec<u8> {
-    snap::raw::Encoder::new().compress_vec(bytes).expect("snappy into memory")
+    let packed = Packer::new(codec, Some(records.len() as u64)).and_then(|mut packer| {
+        packer.add(records)?;
+        packer.finish()
+    });
+    packed.expect("compressing into memory")
 }
 
 /// Writes one record with its length in front.

@@ -1,14 +1,13 @@
 //! Keys and values of a stored batch, for those who read what the broker itself has written: coordinators at their start,
 //! and tools.
-//!
-//! The payload is unpacked as a whole, in memory that grows with what comes out of it, up to a bound.
 
 use bytes::Bytes;
 
-use super::batch::{BatchHeader, HEADER_BYTES};
+use super::batch::BatchHeader;
 use super::internal::KeyValue;
 use super::records::WalkError;
-use super::unpack::{Contexts, Moved, Stream, Unpacker, unpacked_limit};
+use super::unfold::Unfold;
+use super::unpack::Unpacker;
 use super::varint::{self, Varint};
 
 /// The records of one batch, one after the other; ends behind the first that cannot be read.
@@ -42,19 +41,8 @@ impl Contents {
     /// # Errors
     /// Where the payload cannot be unpacked, or unpacks to more than `bytes_max`.
     pub fn of(batch: &Bytes, header: &BatchHeader, bytes_max: u64, unpacker: &mut Unpacker) -> Result<Self, WalkError> {
-        let codec = header.attributes.codec().ok_or(WalkError::UnknownCodec(header.attributes.0 & 7))?;
-        let payload = batch.slice(HEADER_BYTES.min(batch.len())..);
-        let mut contexts = unpacker.take();
-        let stream = Stream::start(codec, &payload, &mut contexts)?;
-        let rest = match stream {
-            None => Ok(payload),
-            Some(stream) => {
-                let bytes_max = bytes_max.min(unpacked_limit(codec, &payload));
-                unpack(stream, &payload, bytes_max, &mut contexts)
-            }
-        };
-        unpacker.give_back(contexts);
-        Ok(Self { rest: rest?, index: 0, count: header.records_count })
+        let rest = Unfold::start(batch, header, bytes_max, unpacker)?.finish(unpacker)?;
+        Ok(Self { rest, index: 0, count: header.records_count })
     }
 
     /// The next record with everything that it holds; `None` behind the last one, and behind one that cannot be read.
@@ -113,28 +101,6 @@ impl Iterator for Contents {
         }
         Some(next)
     }
-}
-
-fn unpack(mut stream: Stream, payload: &Bytes, bytes_max: u64, contexts: &mut Contexts) -> Result<Bytes, WalkError> {
-    let mut unpacked: Vec<u8> = Vec::new();
-    let mut input = payload.as_ref();
-    let mut window = std::mem::take(&mut contexts.window);
-    let result = loop {
-        let moved = match stream.run(contexts, input, &mut window) {
-            Ok(moved) if moved == Moved::default() => break Ok(()),
-            Ok(moved) => moved,
-            Err(error) => break Err(error.into()),
-        };
-        input = input.get(moved.read..).unwrap_or_default();
-        unpacked.extend_from_slice(window.get(..moved.wrote).unwrap_or_default());
-        if unpacked.len() as u64 > bytes_max {
-            break Err(WalkError::TooLarge(bytes_max));
-        }
-    };
-    contexts.window = window;
-    result?;
-    stream.may_end()?;
-    Ok(Bytes::from(unpacked))
 }
 
 /// Takes a length and that many bytes; `None` for a null.

@@ -47,6 +47,7 @@ fn common(one: &[u8], other: &[u8]) -> usize {
 fn spoilt_seals_do_no_harm() {
     let seal = Seal {
         open: true,
+        clean: false,
         log_id: LogId(3),
         generation: 4,
         base: Offset(10),

@@ -22,7 +22,7 @@ use crate::plain_disk::{PlainDisk, run};
 const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
 const NOW: i64 = 1_795_987_890_123;
 const ROLL: RollRules = RollRules { segment_bytes: 64 << 10, segment_ms: i64::MAX, jitter_ms: 0 };
-const SEALING: Sealing = Sealing { open: false, log_id: LogId(1), generation: 3, aborts: (0, 0) };
+const SEALING: Sealing = Sealing { open: false, clean: false, log_id: LogId(1), generation: 3, aborts: (0, 0) };
 
 /// Batch number `at` of producer 42: one to seven records, every codec in turn, timestamps that also go back.
 fn batch(at: i64, base: i64) -> Vec<u8> {

@@ -199,7 +199,7 @@ pub fn append(log: &mut PartitionLog<MemoryDisk>, batch: &Made) {
 
 fn checkpoint(log: &PartitionLog<MemoryDisk>) -> PartitionEntry {
     if let Some((active, closed)) = log.segments().split_last() {
-        let sealing = Sealing { open: false, log_id: LOG_ID, generation: GENERATION, aborts: (0, 0) };
+        let sealing = Sealing { open: false, clean: false, log_id: LOG_ID, generation: GENERATION, aborts: (0, 0) };
         closed.iter().for_each(|segment| run(segment.seal(sealing)).unwrap());
         run(active.flush_indexes()).unwrap();
     }

@@ -6,14 +6,15 @@ use corelane::log::seal::{FileCrcs, SEAL_BYTES, Seal, SealDamage};
 use proptest::prelude::*;
 
 fn any_seal() -> impl Strategy<Value = Seal> {
-    let ids = (any::<bool>(), any::<u64>(), any::<u64>(), 0..i64::MAX, 0..i64::MAX, any::<u64>());
+    let ids = (any::<[bool; 2]>(), any::<u64>(), any::<u64>(), 0..i64::MAX, 0..i64::MAX, any::<u64>());
     let times = (prop::option::of((0..i64::MAX, 0..i64::MAX)), prop::option::of(0..i64::MAX));
     (ids, times, any::<u32>(), any::<[u32; 4]>()).prop_map(|(ids, (newest, first_timestamp), abort_entries, crcs)| {
-        let (open, log_id, generation, base, end, log_bytes) = ids;
+        let ([open, clean], log_id, generation, base, end, log_bytes) = ids;
         let newest = newest.map(|(timestamp, offset)| TimestampOffset { timestamp, offset: Offset(offset) });
         let crcs = FileCrcs { log: crcs[0], txnindex: crcs[1], index: crcs[2], timeindex: crcs[3] };
         Seal {
             open,
+            clean,
             log_id: LogId(log_id),
             generation,
             base: Offset(base),

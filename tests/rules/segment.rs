@@ -17,7 +17,7 @@ use crate::plain_disk::{Folder, PlainDisk, run};
 use crate::sample::{Sample, concat, fixture_path, plain_samples, samples};
 
 const RULES: IndexRules = IndexRules { interval_bytes: 300, index_bytes_max: 10 << 20 };
-const SEALING: Sealing = Sealing { open: false, log_id: LogId(9), generation: 4, aborts: (0, 0) };
+const SEALING: Sealing = Sealing { open: false, clean: false, log_id: LogId(9), generation: 4, aborts: (0, 0) };
 
 fn create(folder: &Folder, base: i64) -> Segment<PlainDisk> {
     Segment::create(PlainDisk::default(), folder.shared(), Offset(base), RULES, 0).unwrap()
