@@ -378,7 +378,9 @@ fn commit_settings<D: Disk>(
     let largest = catalog.topics().map(|topic| topic.settings.max_message_bytes).max().unwrap_or(0);
     let largest = largest.max(config.topic_defaults.max_message_bytes) as u64;
     let mut settings = CommitSettings::for_space(space.total_bytes, u64::from(shards), largest);
-    if settings.file_bytes > config.log_file_bytes && config.log_file_bytes >= 2 * largest + (1 << 20) {
+    if settings.file_bytes > config.log_file_bytes
+        && config.log_file_bytes >= 2 * largest + config.log_file_used_bytes.min(1 << 20)
+    {
         settings.file_bytes = config.log_file_bytes;
         settings.first_file_bytes = settings.first_file_bytes.min(settings.file_bytes);
     }

@@ -221,7 +221,7 @@ async fn retry(client: &Client, dice: &mut Dice) {
             if is_dead || !session.is_open || session.sent.is_empty() || !session.is_idempotent() {
                 continue;
             }
-            if session.level == AckLevel::None {
+            if session.level == AckLevel::None || session.was_overtaken() {
                 // Nobody knows how many of its batches have come.
                 let next = world.bump(at);
                 world.sessions[next].is_busy = false;

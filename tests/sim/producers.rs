@@ -149,7 +149,10 @@ pub async fn send(client: &Client, at: usize, first: usize, level: AckLevel, fro
                 Round::Done
             }
             ErrorCode::KafkaStorageError => {
-                client.note_refused("a batch");
+                // What is under way when its topic is deleted ends so, too.
+                if !client.world.borrow().may_be_gone(key.topic) {
+                    client.note_refused("a batch");
+                }
                 Round::Refused
             }
             ErrorCode::UnknownTopicOrPartition => Round::Gone,
@@ -217,6 +220,12 @@ async fn produce_some(client: &Client, at: &mut usize, shard: usize, dice: &mut 
                 if is_idempotent {
                     *at = client.world.borrow_mut().bump(*at);
                 }
+                return true;
+            }
+            Round::OutOfOrder if client.may_fail && client.world.borrow().sessions[*at].was_overtaken() => {
+                let world = &mut *client.world.borrow_mut();
+                *at = world.bump(*at);
+                world.one("first batches that were overtaken on a failing disk");
                 return true;
             }
             Round::OutOfOrder => {

@@ -75,6 +75,7 @@ async fn read_a_while(client: &Client, key: PartitionKey, dice: &mut Dice) {
             assert!(world.may_be_gone(key.topic), "a topic is not known that is there");
             return;
         }
+        let may_be_gone = world.may_be_gone(key.topic);
         let Some(log) = world.log(key) else { return };
         match fetched.error {
             ErrorCode::None => {}
@@ -85,6 +86,7 @@ async fn read_a_while(client: &Client, key: PartitionKey, dice: &mut Dice) {
                 );
                 return;
             }
+            ErrorCode::KafkaStorageError if may_be_gone => return,
             ErrorCode::KafkaStorageError => return client.note_refused("a read"),
             other => panic!("{other:?}"),
         }

@@ -72,7 +72,7 @@ enum Came {
 
 const SETTINGS: &[(&str, &str)] = &[
     ("message.max.bytes", "30000"),
-    ("corelane.log.file.bytes", "2097152"),
+    ("corelane.log.file.bytes", "1048576"),
     ("corelane.log.file.used.bytes", "65536"),
     ("corelane.log.files.max", "2"),
     ("offsets.topic.num.partitions", "2"),

@@ -61,6 +61,13 @@ impl Session {
         self.id >= 0
     }
 
+    /// Its first batch was refused by a failing disk, and one that was sent right behind it was not: of a producer that the
+    /// broker does not know, any sequence may be the first, as in Kafka.
+    pub fn was_overtaken(&self) -> bool {
+        let told = |sent: &Sent| sent.offset.is_some();
+        self.sent.first().is_some_and(|first| !told(first)) && self.sent.iter().any(told)
+    }
+
     /// Batches at the end that nobody was told of.
     pub fn open_batches(&self) -> usize {
         self.sent.iter().rev().take_while(|sent| sent.offset.is_none()).count()

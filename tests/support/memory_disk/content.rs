@@ -1,8 +1,11 @@
 //! The bytes of one file, in pages that exist only where something else than zeros was written, and what of them a power
 //! cut may undo.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use bytes::Bytes;
 
 /// What the kernel keeps together.
 pub const PAGE: usize = 4096;
@@ -18,6 +21,51 @@ const ZEROS: [u8; PAGE] = [0; PAGE];
 pub struct Content {
     pages: Vec<Option<Page>>,
     size: usize,
+}
+
+/// True where nothing but zeros is in it.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(PAGE).all(|chunk| *chunk == ZEROS[..chunk.len()])
+}
+
+/// From this size on buffers for reads are used again and again.
+const LENT_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// Buffers of zeros.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer that is lent to a reader: zeros, but where it was used.
+struct Lent {
+    bytes: Vec<u8>,
+    length: usize,
+    used: Vec<std::ops::Range<usize>>,
+}
+
+impl Lent {
+    fn of(length: usize) -> Self {
+        let mut bytes = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        if bytes.len() < length {
+            bytes = vec![0; length.next_power_of_two()];
+        }
+        Self { bytes, length, used: Vec::new() }
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        self.used.drain(..).for_each(|used| bytes[used].fill(0));
+        // Gone with its thread otherwise.
+        let _kept = SPARE.try_with(|spare| spare.borrow_mut().push(bytes));
+    }
 }
 
 /// One page's part of a range: page number, where in it, where in the range.
@@ -59,6 +107,23 @@ impl Content {
             }
         }
         count
+    }
+
+    /// The same as bytes to be given away; what is zero costs nothing.
+    pub fn bytes(&self, position: usize, length: usize) -> Bytes {
+        let length = length.min(self.size.saturating_sub(position));
+        if length < LENT_BYTES {
+            return self.slice(position, length).into();
+        }
+        let mut lent = Lent::of(length);
+        for (page, within, range) in parts(position, length) {
+            if let Some(page) = self.pages.get(page).and_then(Option::as_ref) {
+                let count = range.len();
+                lent.used.push(range.clone());
+                lent.bytes[range].copy_from_slice(&page[within..within + count]);
+            }
+        }
+        Bytes::from_owner(lent)
     }
 
     pub fn slice(&self, position: usize, length: usize) -> Vec<u8> {

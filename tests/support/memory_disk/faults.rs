@@ -104,7 +104,9 @@ pub enum Verdict {
 pub struct Flight {
     pub file: FileNode,
     pub position: usize,
+    /// Empty where nothing but zeros is written.
     pub bytes: Vec<u8>,
+    pub length: usize,
     pub is_direct: bool,
 }
 
@@ -256,7 +258,9 @@ impl Faults {
 
     /// What is in the file after a write that was the last act.
     pub fn tear(&self, flight: &Flight, end: End) {
-        let Flight { file, position, bytes, is_direct } = flight;
+        let Flight { file, position, bytes, length, is_direct } = flight;
+        let zeros = if bytes.is_empty() { vec![0; *length] } else { Vec::new() };
+        let bytes = if bytes.is_empty() { &zeros } else { bytes };
         let mut file = file.borrow_mut();
         match end {
             End::PowerCut { spoils } if *is_direct => {

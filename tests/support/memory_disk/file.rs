@@ -10,6 +10,7 @@ use corelane::runtime::aligned::AlignedBuf;
 use corelane::runtime::clock;
 use corelane::runtime::disk::DiskFile;
 
+use super::content::is_zero;
 use super::faults::{Call, Flight, Verdict, eio};
 use super::tree::FileNode;
 use super::{Inner, MemoryDisk, WriteFault};
@@ -50,7 +51,7 @@ impl MemoryFile {
             Verdict::Go => self.take(position, bytes),
             Verdict::Short => self.take(position, &bytes[..self.part(bytes.len())]),
             Verdict::Last(end) => {
-                faults.tear(&self.flight(position, bytes.to_vec()), end);
+                faults.tear(&self.flight(position, bytes), end);
                 faults.still().map(|()| 0)
             }
             Verdict::Fails => {
@@ -76,8 +77,14 @@ impl MemoryFile {
         if self.is_direct { part / 512 * 512 } else { part }
     }
 
-    fn flight(&self, position: u64, bytes: Vec<u8>) -> Flight {
-        Flight { file: Rc::clone(&self.node), position: place(position), bytes, is_direct: self.is_direct }
+    fn flight(&self, position: u64, bytes: &[u8]) -> Flight {
+        Flight {
+            file: Rc::clone(&self.node),
+            position: place(position),
+            bytes: if is_zero(bytes) { Vec::new() } else { bytes.to_vec() },
+            length: bytes.len(),
+            is_direct: self.is_direct,
+        }
     }
 
     /// A write that takes its time; if the program ends meanwhile, a part of it is done.
@@ -89,7 +96,7 @@ impl MemoryFile {
             let flights = &mut *faults.flights.borrow_mut();
             let slot = flights.iter().position(Option::is_none).unwrap_or(flights.len());
             flights.resize_with(flights.len().max(slot + 1), || None);
-            flights[slot] = Some(self.flight(position, bytes.to_vec()));
+            flights[slot] = Some(self.flight(position, bytes));
             slot
         };
         faults.still()?;
@@ -179,11 +186,9 @@ impl DiskFile for MemoryFile {
         }
         self.disk.0.faults.pass(Call::Read, &self.path)?;
         self.disk.device().await?;
-        let left = self.node.borrow().content.size().saturating_sub(place(position));
-        let mut into = vec![0; bytes.min(left)];
-        let count = self.get(position, &mut into);
-        into.truncate(count);
-        Ok(into.into())
+        let read = self.node.borrow().content.bytes(place(position), bytes);
+        self.disk.0.faults.note("read", &self.path, place(position), &read);
+        Ok(read)
     }
 
     fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize> {
