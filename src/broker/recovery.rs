@@ -160,7 +160,7 @@ pub async fn open<D: Disk>(
     for damage in &contents.damages {
         tracing::error!("the commit log is damaged: {damage}");
     }
-    refuse_unknown_logs(&contents, &catalog)?;
+    refuse_unknown_logs(&contents, &view, &catalog)?;
     let commit =
         commit_settings(disk, layout, config, &catalog, shards).map_err(doing("cannot ask for room on the disk"))?;
     let is_whole = !is_clean
@@ -355,13 +355,14 @@ pub fn shard_folders<D: Disk>(disk: &D, own: &Path) -> io::Result<Vec<PathBuf>> 
 }
 
 /// A log that the catalog never gave out means that the catalog is older than the logs (storage rule S11).
-fn refuse_unknown_logs(contents: &LogContents, catalog: &Catalog) -> Result<(), String> {
-    let mut found = contents.batches.keys().chain(contents.log_starts.keys());
+fn refuse_unknown_logs(contents: &LogContents, view: &View, catalog: &Catalog) -> Result<(), String> {
+    let mut found = contents.batches.keys().chain(contents.log_starts.keys()).chain(view.logs.keys());
     match found.find(|log_id| **log_id >= catalog.next_log_id()) {
         None => Ok(()),
         Some(LogId(log_id)) => Err(format!(
-            "the commit log holds records of log {log_id}, which the catalog has never given out: the catalog is older than \
-             the data; put the right catalog-0 and catalog-1 back into the corelane folder"
+            "a commit log or a checkpoint tells of log {log_id}, which the catalog has never given out: the catalog is older \
+             than the data; put the right catalog-0 and catalog-1 back into the corelane folder, or make a catalog of the \
+             partitions' folders with `corelane repair catalog`"
         )),
     }
 }
