@@ -127,6 +127,13 @@ pub async fn delete_records(client: Client, mut dice: Dice) {
     }
 }
 
+/// Deletes some records of some partition.
+pub async fn delete_once(client: Client, mut dice: Dice) {
+    if let Some(key) = client.some_log(&mut dice) {
+        delete_some(&client, key, &mut dice).await;
+    }
+}
+
 async fn delete_some(client: &Client, key: PartitionKey, dice: &mut Dice) {
     let shard = dice.below(8);
     let Ok(start) = client.cluster.offset(shard, key, EARLIEST).await else { return };

@@ -7,6 +7,7 @@
 //! | `cluster.rs` | the shards of one life, and what clients may ask of them |
 //! | `world.rs` | what the clients know and were promised; outlives the broker |
 //! | `producers.rs`, `readers.rs`, `groups.rs`, `admin.rs` | the clients |
+//! | `attacks.rs` | what clients, people and disks do on purpose |
 //! | `checks.rs` | what must be true after each start |
 //! | `counters.rs` | what happened in all runs |
 //! | `named.rs` | seeds that once failed |
@@ -19,6 +20,7 @@
 mod support;
 
 mod admin;
+mod attacks;
 mod checks;
 mod cluster;
 mod counters;

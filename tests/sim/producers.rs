@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use corelane::broker::messages::{AckLevel, PartitionKey};
+use corelane::broker::messages::{AckLevel, Answer, PartitionKey, Produced};
+use corelane::broker::shard::LocalFuture;
 use corelane::ids::{ProducerEpoch, ProducerId, Sequence};
 use corelane::runtime::clock;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
+use crate::attacks;
 use crate::cluster::{in_time, produced};
 use crate::support::dice::Dice;
 use crate::world::{Client, Promise, Sent, Session, WINDOW, World};
@@ -19,7 +21,7 @@ const STAMP: i64 = 1_700_000_000_000;
 
 impl World {
     /// Makes the next batch of a session and notes that it is sent.
-    fn make(&mut self, at: usize, dice: &mut Dice) -> Bytes {
+    pub fn make(&mut self, at: usize, dice: &mut Dice) -> Bytes {
         self.next_stamp += 1;
         let stamp = STAMP + self.next_stamp;
         let session = &mut self.sessions[at];
@@ -29,9 +31,12 @@ impl World {
         if session.is_idempotent() {
             builder = builder.producer(ProducerId(session.id), ProducerEpoch(session.epoch), Sequence(first));
         }
-        let size = [20, 200, 1_000, 4_000, 12_000][dice.below(5)].min(bytes_max);
+        let size = match bytes_max {
+            attacks::WIDE_BYTES.. => attacks::WIDE_BYTES,
+            _ => [20, 200, 1_000, 4_000, 12_000][dice.below(5)].min(bytes_max),
+        };
         let records = 1 + dice.below(3);
-        let value = vec![dice.below(256) as u8; size / records];
+        let value = attacks::value(self.attack, self.newest_log_file, size / records, dice);
         for _ in 0..records {
             builder = builder.value(stamp, &value);
         }
@@ -82,7 +87,7 @@ impl World {
 }
 
 /// A session with an id of its own, or without any.
-async fn begin(client: &Client, key: PartitionKey, dice: &mut Dice) -> Option<usize> {
+pub async fn begin(client: &Client, key: PartitionKey, dice: &mut Dice) -> Option<usize> {
     let level =
         [AckLevel::Durable, AckLevel::Durable, AckLevel::Durable, AckLevel::Written, AckLevel::None][dice.below(5)];
     let is_idempotent = level != AckLevel::None || dice.below(2) == 0;
@@ -129,6 +134,20 @@ pub enum Round {
     OutOfOrder,
 }
 
+/// The first good answer, or the last.
+async fn first_good(asked: Vec<LocalFuture<Answer>>) -> Produced {
+    let mut last = None;
+    // The retry is asked first: it must not be answered before its original is safe.
+    for answer in asked.into_iter().rev() {
+        let result = produced(in_time("a batch", answer).await);
+        if result.error.is_none() {
+            return result;
+        }
+        last = Some(result);
+    }
+    last.unwrap()
+}
+
 /// Sends batches of a session from `first` on, all at once, and takes the answers in order.
 pub async fn send(client: &Client, at: usize, first: usize, level: AckLevel, from_shard: usize) -> Round {
     let (key, batches) = {
@@ -139,10 +158,15 @@ pub async fn send(client: &Client, at: usize, first: usize, level: AckLevel, fro
         world.operations += batches.len();
         (world.sessions[at].key, batches)
     };
-    let asked: Vec<_> = batches.iter().map(|bytes| client.cluster.send(from_shard, key, bytes, level)).collect();
+    let copies = {
+        let world = client.world.borrow();
+        world.attack.copies(level, world.sessions[at].is_idempotent())
+    };
+    let ask = |bytes| (0..copies).map(|_| client.cluster.send(from_shard, key, bytes, level)).collect::<Vec<_>>();
+    let asked: Vec<_> = batches.iter().map(ask).collect();
     let mut round = Round::Done;
     for (batch, answer) in (first..).zip(asked) {
-        let result = produced(in_time("a batch", answer).await);
+        let result = first_good(answer).await;
         let found = match result.error {
             ErrorCode::None => {
                 client.world.borrow_mut().acknowledge(at, batch, result.base_offset.0, level);
@@ -171,7 +195,9 @@ pub async fn produce(client: Client, key: PartitionKey, mut dice: Dice) {
     let shard = dice.below(8);
     let known = {
         let world = &mut *client.world.borrow_mut();
-        let is_free = |session: &Session| session.key == key && session.is_open && !session.is_busy;
+        let is_free = |session: &Session| {
+            session.key == key && session.is_open && !session.is_busy && (session.open_batches() == 0 || !session.is_idempotent())
+        };
         let all: Vec<_> = (0..world.sessions.len()).filter(|at| is_free(&world.sessions[*at])).collect();
         let known = if all.is_empty() || dice.below(4) == 0 { None } else { Some(all[dice.below(all.len())]) };
         if let Some(at) = known {
@@ -234,6 +260,7 @@ async fn produce_some(client: &Client, at: &mut usize, shard: usize, dice: &mut 
             Round::Refused => clock::sleep(Duration::from_millis(dice.below(30) as u64)).await,
         }
     }
-    // It is tried again in the next life.
+    // It is tried again later: in the next life, or when somebody takes the session.
+    client.world.borrow_mut().sessions[*at].is_busy = false;
     false
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use corelane::runtime::clock;
 use corelane::runtime::host::{Queue, spawn};
 
+use crate::attacks;
 use crate::cluster::Cluster;
 use crate::counters::Counters;
 use crate::support::dice::Dice;
@@ -42,24 +43,24 @@ enum Phase {
 
 /// How a life is to go.
 #[derive(Debug)]
-struct Plan {
-    shards: usize,
+pub struct Plan {
+    pub shards: usize,
     /// In the order of the clients' need: commit, intervals, sizes.
-    settings: Vec<(&'static str, &'static str)>,
-    end: End,
+    pub settings: Vec<(&'static str, &'static str)>,
+    pub end: End,
     /// The call within which it ends; otherwise it ends at some moment, or in order.
-    point: Option<Point>,
-    stops: bool,
-    operations: usize,
-    serves: Duration,
+    pub point: Option<Point>,
+    pub stops: bool,
+    pub operations: usize,
+    pub serves: Duration,
     /// Calls that fail while it starts.
-    fails_to_start: Option<Failure>,
+    pub fails_to_start: Option<Failure>,
     /// Calls that fail while it serves.
-    fails: Vec<Failure>,
+    pub fails: Vec<Failure>,
     /// Room on the disk that is left while it serves, in bytes, from when on and for how long.
-    room: Option<(u64, Duration, Duration)>,
+    pub room: Option<(u64, Duration, Duration)>,
     /// Files of this kind are spoilt before it begins.
-    spoils: Option<&'static str>,
+    pub spoils: Option<&'static str>,
 }
 
 /// How a life came to its end.
@@ -70,7 +71,7 @@ enum Came {
     Elapsed,
 }
 
-const SETTINGS: &[(&str, &str)] = &[
+pub const SETTINGS: &[(&str, &str)] = &[
     ("message.max.bytes", "30000"),
     ("corelane.log.file.bytes", "1048576"),
     ("corelane.log.file.used.bytes", "65536"),
@@ -207,7 +208,8 @@ pub fn run_one(seed: u64, options: &Options, counters: &mut Counters) -> u64 {
     let lives = 2 + dice.below(4);
     let mut shards = 0;
     for life in 0..lives {
-        let plan = Plan::draw(&mut dice, OPERATIONS / lives);
+        let mut plan = Plan::draw(&mut dice, OPERATIONS / lives);
+        attacks::shape(&mut world.borrow_mut(), &mut plan, &mut dice);
         if life > 0 && plan.shards != shards {
             world.borrow_mut().one("cores changed");
         }
@@ -215,8 +217,14 @@ pub fn run_one(seed: u64, options: &Options, counters: &mut Counters) -> u64 {
         live(&disk, &world, plan, &mut dice, options);
     }
     let left = OPERATIONS.saturating_sub(world.borrow().operations);
-    live(&disk, &world, Plan::quiet(&mut dice, left), &mut dice, options);
-    live(&disk, &world, Plan::quiet(&mut dice, 0), &mut dice, options);
+    if world.borrow().attack.ends_in_damage() {
+        let plan = Plan { stops: false, ..Plan::quiet(&mut dice, left) };
+        live(&disk, &world, plan, &mut dice, options);
+        attacks::look_back(&disk, &world, &mut dice);
+    } else {
+        live(&disk, &world, Plan::quiet(&mut dice, left), &mut dice, options);
+        live(&disk, &world, Plan::quiet(&mut dice, 0), &mut dice, options);
+    }
     let world = &mut *world.borrow_mut();
     world.one("runs");
     world.counters.add("operations", world.operations as u64);
@@ -231,6 +239,7 @@ fn new_world(dice: &mut Dice) -> World {
         world.names.push(admin::named(format!("t{number}"), dice));
     }
     world.groups = (0..1 + dice.below(3)).map(groups::made).collect();
+    attacks::prepare(&mut world, dice);
     world
 }
 
@@ -239,6 +248,7 @@ fn live(disk: &MemoryDisk, world: &Rc<RefCell<World>>, plan: Plan, dice: &mut Di
     if let Some(part) = plan.spoils {
         spoil(disk, part, dice, &mut world.borrow_mut());
     }
+    attacks::while_down(disk, &mut world.borrow_mut(), dice);
     if let Some(point) = plan.point {
         disk.end_at(point, plan.end);
     }
@@ -374,6 +384,7 @@ async fn main(
         spawn(Queue::Requests, fill_up(disk.clone(), Rc::clone(&world), room));
     }
     begin_clients(&client, &host, &mut dice).await;
+    attacks::begin(&client, &disk, &mut dice);
     let until = clock::monotonic() + plan.serves;
     while client.goes_on() && clock::monotonic() < until {
         clock::sleep(Duration::from_millis(1)).await;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use corelane::broker::messages::{AckLevel, PartitionKey};
 use corelane::ids::TopicId;
 
+use crate::attacks::{Attack, Stall};
 use crate::cluster::Cluster;
 use crate::counters::Counters;
 use crate::support::dice::Dice;
@@ -172,6 +173,11 @@ pub struct World {
     pub power_went: bool,
     pub operations: usize,
     pub counters: Counters,
+    /// What the run is under.
+    pub attack: Attack,
+    pub stall: Stall,
+    /// The highest number of a file of any commit log, as a client may guess it.
+    pub newest_log_file: u64,
 }
 
 impl World {

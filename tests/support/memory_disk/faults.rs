@@ -272,6 +272,9 @@ impl Faults {
                     }
                 }
                 if spoils {
+                    // What the disk was about to write when the power went: neither old nor new.
+                    let caught = position + self.below(bytes.len() / SECTOR) * SECTOR;
+                    file.write_through(caught, &(0..SECTOR).map(|_| self.below(256) as u8).collect::<Vec<_>>());
                     let beside = position + bytes.len();
                     let count = (self.below(8) + 1).min(file.content.size().saturating_sub(beside) / SECTOR);
                     let noise: Vec<u8> = (0..count * SECTOR).map(|_| self.below(256) as u8).collect();
