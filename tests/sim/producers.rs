@@ -196,7 +196,10 @@ pub async fn produce(client: Client, key: PartitionKey, mut dice: Dice) {
     let known = {
         let world = &mut *client.world.borrow_mut();
         let is_free = |session: &Session| {
-            session.key == key && session.is_open && !session.is_busy && (session.open_batches() == 0 || !session.is_idempotent())
+            session.key == key
+                && session.is_open
+                && !session.is_busy
+                && (session.open_batches() == 0 || !session.is_idempotent())
         };
         let all: Vec<_> = (0..world.sessions.len()).filter(|at| is_free(&world.sessions[*at])).collect();
         let known = if all.is_empty() || dice.below(4) == 0 { None } else { Some(all[dice.below(all.len())]) };

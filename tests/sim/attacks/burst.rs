@@ -5,9 +5,9 @@ use std::time::Duration;
 use corelane::broker::messages::PartitionKey;
 use corelane::runtime::clock;
 
-use crate::{admin, producers};
 use crate::support::dice::Dice;
 use crate::world::{Client, Named};
+use crate::{admin, producers};
 
 /// A topic for large batches.
 const WIDE: &str = "wide";

@@ -17,7 +17,8 @@ const HEALS: Duration = Duration::from_millis(2_500);
 /// The disk is full for a while, and the life goes on long enough for what was refused to be tried again.
 pub fn shape(plan: &mut Plan, dice: &mut Dice) {
     let millis = |millis| Duration::from_millis(millis);
-    plan.room = Some((dice.below(20_000) as u64, millis(20 + dice.below(300) as u64), millis(1 + dice.below(200) as u64)));
+    plan.room =
+        Some((dice.below(20_000) as u64, millis(20 + dice.below(300) as u64), millis(1 + dice.below(200) as u64)));
     (plan.point, plan.stops, plan.fails) = (None, false, Vec::new());
     plan.serves = HEALS * 3;
 }
@@ -36,7 +37,11 @@ async fn retry_refused(client: &Client, dice: &mut Dice) {
         let world = client.world.borrow();
         let is_refused = |at: &usize| {
             let session = &world.sessions[*at];
-            session.is_open && !session.is_busy && session.is_idempotent() && session.open_batches() > 0 && !session.was_overtaken()
+            session.is_open
+                && !session.is_busy
+                && session.is_idempotent()
+                && session.open_batches() > 0
+                && !session.was_overtaken()
         };
         (0..world.sessions.len()).filter(is_refused).collect()
     };
