@@ -228,6 +228,7 @@ impl<D: Disk> Partition<D> {
     /// Nobody may wait here any more.
     pub fn close(&self, waiters: &Waiters) {
         self.is_closed.set(true);
+        self.log.borrow().segments().iter().for_each(|segment| segment.leave());
         self.written.wake_all();
         self.high_watermark.wake_all();
         self.start_moved.wake_all();

@@ -79,9 +79,21 @@ pub struct Segment<D: Disk> {
     handle: Rc<Slot<D::File>>,
     /// How old it is, where that took a look at the disk.
     pub(super) looked_up_ms: Cell<Option<i64>>,
+    /// The folder's name may belong to another partition by now.
+    is_left: Cell<bool>,
 }
 
 impl<D: Disk> Segment<D> {
+    /// The partition is deleted: from now on no file is opened by name, since the folder's name may be another one's.
+    pub fn leave(&self) {
+        self.is_left.set(true);
+    }
+
+    /// Looking and opening are one step.
+    pub(super) fn check_name(&self) -> io::Result<()> {
+        if self.is_left.get() { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    }
+
     /// Makes an empty segment; its `.log` is there afterwards (its name durable after a sync of the folder).
     ///
     /// # Errors
@@ -116,7 +128,17 @@ impl<D: Disk> Segment<D> {
         };
         let handle = Rc::default();
         let looked_up_ms = Cell::new(None);
-        Self { disk, folder, base, rules, created_ms, state: RefCell::new(state), handle, looked_up_ms }
+        Self {
+            disk,
+            folder,
+            base,
+            rules,
+            created_ms,
+            state: RefCell::new(state),
+            handle,
+            looked_up_ms,
+            is_left: Cell::default(),
+        }
     }
 
     /// What compaction has written, once its files have their final names; indexes and seal are not on disk yet.
@@ -378,6 +400,7 @@ impl<D: Disk> Segment<D> {
         if let Some(file) = self.handle.get() {
             return Ok(file);
         }
+        self.check_name()?;
         let file = Rc::new(self.disk.open(&self.path(Kind::Log), Access::Buffered, Create::Never)?);
         self.keep_open(Rc::clone(&file));
         Ok(file)

@@ -55,6 +55,7 @@ impl<D: Disk> Segment<D> {
         self.flush_indexes().await?;
         let log = self.log_crc().await?;
         let content = self.seal_facts(by, log).encode();
+        self.check_name()?;
         let file = self.disk.open(&self.path(Kind::Seal), Access::Buffered, Create::Truncate)?;
         let bytes = content.len();
         let written = file.write_at(0, content).await?;
@@ -210,6 +211,7 @@ impl<D: Disk> Segment<D> {
 
     async fn append_index(&self, kind: Kind, position: u64, bytes: Bytes) -> io::Result<bool> {
         let path = self.path(kind);
+        self.check_name()?;
         let file = self.disk.open(&path, Access::Buffered, Create::IfMissing)?;
         let there = file.bytes()?;
         if there < position {

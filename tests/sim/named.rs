@@ -1,10 +1,14 @@
 //! What the simulator once found, each played again step by step; a seed alone would mean something else after every change
 //! of the workload.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use bytes::Bytes;
 use corelane::broker::catalog::Outcome;
 use corelane::broker::messages::{AckLevel, PartitionKey};
 use corelane::ids::{ProducerEpoch, ProducerId, Sequence};
+use corelane::runtime::clock;
 use corelane::wire::builder::BatchBuilder;
 use corelane::wire::error_code::ErrorCode;
 
@@ -24,6 +28,38 @@ async fn create(cluster: &Cluster, partitions: i32, configs: &[(&str, &str)]) ->
     let made = cluster.create(0, "t", partitions, &configs).await.unwrap();
     let Outcome::Topic(topic) = made.outcome else { panic!("{made:?}") };
     (0..partitions).map(|partition| PartitionKey { topic: topic.id, partition }).collect()
+}
+
+/// A checkpoint was writing indexes and seals of a topic while that was deleted and made again: they came to lie in the new
+/// one's folder, whose next recovery took them for what is left of a lost segment.
+#[test]
+fn a_checkpoint_leaves_nothing_of_a_deleted_topic_in_the_folder_of_the_next() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let settings: Vec<_> = SETTINGS.iter().copied().chain([("corelane.checkpoint.interval.ms", "100")]).collect();
+        let cluster = Cluster::start(&disk, &settings, 1).await.unwrap();
+        for round in 0..40 {
+            let key = create(&cluster, 1, &[("internal.segment.bytes", "1000")]).await[0];
+            for sequence in 0..4 {
+                let sent = send(&cluster, key, &batch(1, sequence, 700), AckLevel::Durable).await;
+                assert_eq!(sent, (ErrorCode::None, i64::from(sequence)));
+            }
+            disk.slow_sync(Duration::from_millis(40));
+            // Into the middle of the checkpoint, each time a little later.
+            clock::sleep(Duration::from_millis(100 + 5 * round)).await;
+            cluster.delete(0, key.topic).await.unwrap();
+            create(&cluster, 1, &[]).await;
+            clock::sleep(Duration::from_millis(500)).await;
+            let folder = format!("{DATA}/kafka/t-0/");
+            let is_left =
+                |path: &PathBuf| path.to_string_lossy().starts_with(&folder) && !path.ends_with("partition.metadata");
+            let left: Vec<_> = disk.paths().into_iter().filter(is_left).collect();
+            assert!(left.is_empty(), "{left:?}");
+            let topic = cluster.topic("t").unwrap();
+            cluster.delete(0, topic.id).await.unwrap();
+            disk.slow_sync(Duration::ZERO);
+        }
+    });
 }
 
 async fn send(cluster: &Cluster, key: PartitionKey, batch: &Bytes, level: AckLevel) -> (ErrorCode, i64) {
