@@ -299,7 +299,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting::new(
         "log.cleaner.io.max.bytes.per.second",
         Double,
-        Some("1.7976931348623157e308"),
+        Some("1.7976931348623157E308"),
         "Most bytes that compaction reads and writes in a second, on each shard.",
     )
     .dynamic(),
