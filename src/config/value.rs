@@ -132,7 +132,8 @@ impl Domain {
                 return Err(format!("Value must be no more than {most}"));
             }
         }
-        Ok(format!("{number:?}"))
+        // As Java writes it.
+        Ok(format!("{number:?}").replace('e', "E"))
     }
 
     fn word<'v>(&self, value: &'v str) -> Result<&'v str, String> {
