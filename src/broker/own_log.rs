@@ -10,16 +10,20 @@ use std::cell::Cell;
 use std::future::ready;
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use super::messages::{AckLevel, Answer, Ask, CheckedBatch, Fetched, ProduceItem, ReadItem, ReadLimits};
 use super::partition::{Partition, unsigned};
 use super::shard::{LocalFuture, Shard};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::wire::batch::{Attributes, BatchHeader, Codec};
+use crate::runtime::host;
+use crate::wire::batch::{Attributes, BatchHeader, BatchRef, Batches, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::KeyValue;
+use crate::wire::stored::RecordData;
 
 /// Keys and values in one batch of a log that is written anew: far below what a topic accepts, whatever stands around them.
 const BATCH_BYTES: usize = 256 << 10;
@@ -209,6 +213,40 @@ impl<D: Disk> Shard<D> {
             Some(Fetched { error, .. }) => Err(format!("reading at offset {offset} failed: {error}")),
             None => Err(format!("reading at offset {offset} failed: {}", ErrorCode::KafkaStorageError)),
         }
+    }
+
+    /// Gives every batch of a coordinator's log to `take`, the oldest first, with the bytes that it is part of; tells the
+    /// offset behind the last.
+    pub(super) async fn each_own_batch(
+        self: &Rc<Self>,
+        log: &OwnLog<D>,
+        bytes_max: usize,
+        mut take: impl FnMut(&Bytes, &BatchRef<'_>) -> Result<(), String>,
+    ) -> Result<Offset, String> {
+        let (mut next, end) = (log.partition.log_start(), log.partition.high_watermark());
+        while next < end {
+            let from = next;
+            for part in self.read_own(log, from, bytes_max).await?.records.parts {
+                let bytes = match part {
+                    RecordData::Batch(batch) => batch.to_bytes(),
+                    RecordData::Whole(bytes) => bytes,
+                };
+                for batch in Batches::checked(&bytes) {
+                    let batch = batch.map_err(|error| format!("behind offset {next}: {error}"))?;
+                    // Of what was read, the first batch may begin before the offset that was asked for.
+                    if batch.header.next_offset() > next {
+                        let base = batch.header.base_offset;
+                        take(&bytes, &batch).map_err(|why| format!("the batch at offset {base}: {why}"))?;
+                        next = batch.header.next_offset();
+                    }
+                    host::yield_now().await;
+                }
+            }
+            if next == from {
+                return Err(format!("nothing can be read at offset {from}, the end is {end}"));
+            }
+        }
+        Ok(next)
     }
 
     /// Keeps a log short: writes all that is kept at its end, then moves the log start to where that begins.

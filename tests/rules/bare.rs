@@ -110,6 +110,10 @@ impl Groups for Bare {
         Ok(0)
     }
 
+    async fn find_transaction_coordinator(&self) -> Result<(), ErrorCode> {
+        Ok(())
+    }
+
     async fn ask_group(&self, _group: &str, command: messages::Command) -> messages::Answer {
         self.ask_groups(command)
     }
