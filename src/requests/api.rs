@@ -1,8 +1,8 @@
 //! The API keys that are served, and in which versions.
 //!
 //! A version is served when Apache Kafka 4.4 serves it and `kafka-protocol` knows it: ListOffsets ends at 10 (Kafka: 11),
-//! ApiVersions and DescribeLogDirs at 4 (5). OffsetCommit 10, OffsetFetch 10 and DeleteGroups 3 are served beside that,
-//! because Kafka's clients prefer them. Matches on [`Api`] have no wildcard, so that a new key meets each of them.
+//! ApiVersions and DescribeLogDirs at 4 (5). OffsetCommit 10, OffsetFetch 10, DeleteGroups 3 and WriteTxnMarkers 2
+//! are served beside that, because Kafka's clients prefer them. Matches on [`Api`] have no wildcard, so that a new key meets each of them.
 
 use std::ops::RangeInclusive;
 
@@ -209,7 +209,8 @@ mod tests {
     use kafka_protocol::messages::ApiKey;
 
     /// Served from the fields in Kafka's own schemas, and tried with its clients: kafka-protocol ends one earlier.
-    const NEWER: [(Api, i16); 3] = [(Api::OffsetCommit, 10), (Api::OffsetFetch, 10), (Api::DeleteGroups, 3)];
+    const NEWER: [(Api, i16); 4] =
+        [(Api::OffsetCommit, 10), (Api::OffsetFetch, 10), (Api::DeleteGroups, 3), (Api::WriteTxnMarkers, 2)];
 
     #[test]
     fn versions_and_forms_agree_with_kafka_protocol() {
