@@ -41,10 +41,6 @@ impl<D: Disk> Shard<D> {
             let result = result.map(|_| ());
             let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out(&coordinator, effects);
-            if coordinator.has_grown() {
-                // Nothing new, until nothing is on its way.
-                coordinator.doubt();
-            }
         }
         coordinator.is_settling.set(false);
         self.settle_doubt(&coordinator);
@@ -61,11 +57,9 @@ impl<D: Disk> Shard<D> {
             coordinator.refuse_all();
             tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.partition.name);
             host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
-        } else if coordinator.has_grown() {
-            host::spawn(Queue::Requests, async move { shard.rewrite_groups(&coordinator).await });
         } else {
             coordinator.enter(Phase::Serving);
-            self.look_at_deadline(&coordinator);
+            shard.look_at_deadline(&coordinator);
         }
     }
 
@@ -103,7 +97,7 @@ impl<D: Disk> Shard<D> {
             Ok(batch) => batch,
             Err(error) => return Box::pin(ready(Err(error))),
         };
-        let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
+        let count = i64::from(batch.header.records_count);
         let item = ProduceItem { key, checked: Ok(batch) };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
@@ -113,7 +107,7 @@ impl<D: Disk> Shard<D> {
             match produced.error {
                 ErrorCode::None => {
                     let base = produced.base_offset;
-                    Ok(Appended { base, end: base.plus(count), bytes })
+                    Ok(Appended { base, end: base.plus(count) })
                 }
                 error => Err(error),
             }

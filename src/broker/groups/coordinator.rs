@@ -47,9 +47,6 @@ impl Asked {
     }
 }
 
-/// A log is worth writing anew when it has grown by so many times what is kept.
-const REWRITE_FACTOR: u64 = 4;
-
 /// A batch that is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Appended {
@@ -57,8 +54,6 @@ pub(super) struct Appended {
     pub(super) base: Offset,
     /// The offset behind its last.
     pub(super) end: Offset,
-    /// Its size.
-    pub(super) bytes: u64,
 }
 
 /// A batch on its way to the log; ready when it is durable.
@@ -94,13 +89,10 @@ pub struct Coordinator<D: Disk> {
     applied_end: Cell<Offset>,
     /// The log has records that the groups do not know.
     has_missed: Cell<bool>,
-    /// Bytes that the log has grown by since all that is kept was written anew, and how many are enough.
-    grown_bytes: Cell<u64>,
-    grown_bytes_max: Cell<u64>,
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings, grown_bytes_max: u64) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
         Self {
             partition,
             groups: RefCell::new(Groups::new(settings.clone())),
@@ -113,8 +105,6 @@ impl<D: Disk> Coordinator<D> {
             is_settling: Cell::default(),
             applied_end: Cell::default(),
             has_missed: Cell::default(),
-            grown_bytes: Cell::default(),
-            grown_bytes_max: Cell::new(grown_bytes_max),
         }
     }
 
@@ -213,9 +203,8 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known to the groups, and they serve.
-    pub(super) fn loaded(&self, groups: Groups, end: Offset, bytes: u64) {
+    pub(super) fn loaded(&self, groups: Groups, end: Offset) {
         *self.groups.borrow_mut() = groups;
-        self.grown_bytes.set(bytes);
         self.applied_end.set(end);
         self.has_missed.set(false);
         self.enter(Phase::Serving);
@@ -223,8 +212,7 @@ impl<D: Disk> Coordinator<D> {
 
     /// A batch is durable and about to be applied.
     pub(super) fn note_appended(&self, appended: Appended) {
-        let Appended { base, end, bytes } = appended;
-        self.grown_bytes.set(self.grown_bytes.get().saturating_add(bytes));
+        let Appended { base, end } = appended;
         if base != self.applied_end.replace(end) {
             self.has_missed.set(true);
             self.doubt();
@@ -236,17 +224,6 @@ impl<D: Disk> Coordinator<D> {
         if self.phase.get() == Phase::Serving {
             self.phase.set(Phase::Doubtful);
         }
-    }
-
-    /// True when so much was appended that it is worth writing anew what is kept.
-    pub(super) fn has_grown(&self) -> bool {
-        self.grown_bytes.get() > self.grown_bytes_max.get()
-    }
-
-    /// All that is kept was written anew, which took `bytes`; the next time comes at a multiple of it.
-    pub(super) fn note_rewritten(&self, bytes: u64, least: u64) {
-        self.grown_bytes.set(0);
-        self.grown_bytes_max.set(least.max(bytes.saturating_mul(REWRITE_FACTOR)));
     }
 
     /// True when the log holds nothing that the groups do not know.
