@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::{Progress, RecoveryPlan};
-use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
+use crate::ids::{Offset, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
 use crate::state::groups::messages as groups;
+use crate::state::transactions::messages as transactions;
 use crate::wire::admission::Refused;
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
@@ -88,6 +89,15 @@ pub enum Ask {
         /// What is asked.
         command: Box<groups::Command>,
     },
+    /// Transactional ids of one partition of `__transaction_state`; answered by [`Answer::Transaction`].
+    Transaction {
+        /// Which partition.
+        partition: i32,
+        /// What is asked.
+        command: Box<transactions::Command>,
+    },
+    /// Write markers that end transactions; answered by [`Answer::Marked`] in the same order, once they are durable.
+    Markers(Vec<Marker>),
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
     /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
@@ -98,6 +108,25 @@ pub enum Ask {
     Drain,
     /// Flush everything and write the last checkpoint; answered by [`Answer::Closed`].
     Close,
+}
+
+/// A marker: the control batch that ends a producer's transaction in one partition.
+///
+/// Source: KIP-98, KIP-890; apache/kafka `EndTransactionMarker.java`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Where to.
+    pub key: PartitionKey,
+    /// Whose transaction.
+    pub producer_id: ProducerId,
+    /// Epoch of the marker: one above that of the data in the newer protocol.
+    pub epoch: ProducerEpoch,
+    /// Generation of the coordinator.
+    pub coordinator_epoch: i32,
+    /// How it ends.
+    pub outcome: transactions::Outcome,
+    /// Whether the transaction follows KIP-890, where a marker always has a new epoch.
+    pub bumps_epoch: bool,
 }
 
 /// How far a partition is, as Kafka's checkpoints say it.
@@ -137,6 +166,10 @@ pub enum Answer {
     Changed(Result<Vec<ItemResult>, ErrorCode>),
     /// The answer of a coordinator.
     Group(Box<groups::Answer>),
+    /// The answer of a transactional id's coordinator.
+    Transaction(Box<transactions::Answer>),
+    /// One result for each marker: none, 3, 47, 52, or 56 where it is not known to be durable.
+    Marked(Vec<ErrorCode>),
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.

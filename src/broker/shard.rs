@@ -500,6 +500,8 @@ impl<D: Disk> Shard<D> {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
             Ask::Group { partition, command } => self.serve_group(partition, *command),
+            Ask::Transaction { partition, command } => self.serve_transaction(partition, *command),
+            Ask::Markers(markers) => self.write_markers(markers),
             Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
             Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),

@@ -10,6 +10,7 @@ mod marks;
 pub mod producer;
 pub mod producers;
 pub mod retention;
+pub mod transactions;
 pub mod window;
 
 /// Room for one more, without the doubling of a `Vec`: large tables would take much more than they hold.

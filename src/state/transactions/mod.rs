@@ -1,0 +1,3 @@
+//! Transactions as their coordinator decides about them: states, legal transitions, what is asked and answered.
+
+pub mod messages;
