@@ -239,15 +239,18 @@ fn check_checkpoints(
         let follows = "A start walks all segments of these partitions and takes their beginning for the log start.";
         findings.damage(path, None, "there is no checkpoint", follows);
     }
+    // They are removed one by one, the oldest first.
+    let superseded = chain::deletable(&folder.names);
     for checkpoint in &folder.checkpoints {
         let header = &checkpoint.header;
         let has_predecessor = |other: &crate::log::checkpoint::Header| {
             other.generation == header.generation && other.seq == header.previous
         };
         let is_chained = folder.checkpoints.iter().any(|other| has_predecessor(&other.header));
-        if header.kind == Kind::Delta && !is_chained {
+        let own = path.join(chain::name(header.seq, header.kind));
+        if header.kind == Kind::Delta && !is_chained && !superseded.contains(&own) {
             let what = format!("its predecessor, number {}, is missing or damaged", header.previous);
-            findings.damage(&path.join(chain::name(header.seq, header.kind)), None, what, OLDER);
+            findings.damage(&own, None, what, OLDER);
         }
     }
     view.absorb(&folder.checkpoints);
