@@ -6,6 +6,7 @@
 pub mod append;
 pub mod coordinator;
 pub mod load;
+mod markers;
 pub mod timer;
 
 use std::cell::{Cell, RefCell};

@@ -159,7 +159,7 @@ impl<D: Disk> Shard<D> {
             Err(error) => return Box::pin(ready(Err(error))),
         };
         let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
-        let item = ProduceItem { key, checked: Ok(batch) };
+        let item = ProduceItem { key, checked: Ok(batch), entry: None };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
             let Answer::Produced(results) = produced.await else { unreachable!("a produce is answered as one") };
@@ -200,7 +200,14 @@ impl<D: Disk> Shard<D> {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Fetched, String> {
-        let item = ReadItem { key: log.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
+        let item = ReadItem {
+            key: log.partition.key,
+            offset,
+            bytes_max,
+            leader_epoch: -1,
+            last_epoch: -1,
+            is_committed: false,
+        };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
             unreachable!("a read is answered as one")
