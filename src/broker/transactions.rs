@@ -117,7 +117,6 @@ impl<D: Disk> Shard<D> {
 
     /// Asks the coordinator of a transactional id whether partitions are, or may come, into its transaction; durable there
     /// when this says none.
-    #[expect(dead_code, reason = "owners of partitions ask by it as soon as they take transactional batches")]
     pub(super) fn enlist(
         self: &Rc<Self>,
         speaker: Speaker,
@@ -227,8 +226,7 @@ impl<D: Disk> Shard<D> {
         for partition in 0..topic.partition_count() {
             let key = PartitionKey { topic: topic.id, partition };
             let Some(log) = self.partition(key).filter(|_| self.transactions.at(key).is_none()) else { continue };
-            let rewrite_bytes = self.config().transactions.rewrite_bytes;
-            let coordinator = Rc::new(Coordinator::new(log, self.transaction_settings(), rewrite_bytes));
+            let coordinator = Rc::new(Coordinator::new(log, self.transaction_settings()));
             self.transactions.coordinators.borrow_mut().insert(key, Rc::clone(&coordinator));
             to_load.push(coordinator);
         }

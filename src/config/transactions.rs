@@ -7,8 +7,6 @@ use super::origin::Values;
 pub struct TransactionConfig {
     /// `corelane.transactions.enable`.
     pub enable: bool,
-    /// `corelane.transactions.rewrite.bytes`.
-    pub rewrite_bytes: u64,
     /// `transaction.abort.timed.out.transaction.cleanup.interval.ms`.
     pub time_out_check_interval_ms: u64,
     /// `transaction.max.timeout.ms`.
@@ -32,7 +30,6 @@ impl TransactionConfig {
         let wait = |name| u64::try_from(values.int(name)).unwrap_or(0);
         Self {
             enable: values.flag("corelane.transactions.enable"),
-            rewrite_bytes: u64::try_from(values.long("corelane.transactions.rewrite.bytes")).unwrap_or(0),
             time_out_check_interval_ms: wait("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
             timeout_ms_max: values.int("transaction.max.timeout.ms"),
             partition_verification: values.flag("transaction.partition.verification.enable"),

@@ -20,8 +20,8 @@ const CODEC: i16 = Codec::None as i16;
 impl<D: Disk> Shard<D> {
     /// Stages one append; what comes of it arrives in the order of the appends.
     pub(super) fn append_transaction(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
-        let batch = match encoded(coordinator, std::slice::from_ref(&append.record)) {
-            Ok(records) => self.append_own(&coordinator.log, CODEC, &records),
+        let batch = match encoded(coordinator, &append.record) {
+            Ok(record) => self.append_own(&coordinator.log, CODEC, &[record]),
             Err(error) => Box::pin(ready(Err(error))),
         };
         coordinator.queue(Pending { id: append.id, batch });
@@ -41,10 +41,6 @@ impl<D: Disk> Shard<D> {
             let result = result.map(|_| ());
             let effects = coordinator.transactions.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out_transactions(&coordinator, effects);
-            if coordinator.log.has_grown() {
-                // Nothing new, until nothing is on its way.
-                coordinator.log.doubt();
-            }
         }
         coordinator.is_settling.set(false);
         self.settle_transaction_doubt(&coordinator);
@@ -67,28 +63,19 @@ impl<D: Disk> Shard<D> {
                     shard.load_transactions_of(&coordinator).await;
                 }
             });
-        } else if coordinator.log.has_grown() {
-            host::spawn(Queue::Requests, async move { shard.rewrite_transactions(&coordinator).await });
         } else {
             coordinator.log.enter(Phase::Serving);
             self.take_held_markers(&coordinator);
         }
     }
-
-    async fn rewrite_transactions(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
-        let kept = encoded(coordinator, &coordinator.transactions.borrow().kept());
-        self.rewrite_own(&coordinator.log, CODEC, kept, self.config().transactions.rewrite_bytes).await;
-        self.settle_transaction_doubt(coordinator);
-    }
 }
 
-/// Keys and values of records.
+/// Key and value of a record.
 ///
 /// # Errors
 /// -1 where a name is longer than the schema allows.
-fn encoded<D: Disk>(coordinator: &Coordinator<D>, records: &[TransactionRecord]) -> Result<Vec<KeyValue>, ErrorCode> {
-    let encoded: Result<_, _> = records.iter().map(TransactionRecord::encode).collect();
-    encoded.map_err(|error| {
+fn encoded<D: Disk>(coordinator: &Coordinator<D>, record: &TransactionRecord) -> Result<KeyValue, ErrorCode> {
+    record.encode().map_err(|error| {
         tracing::warn!("{}: refused: {error}", coordinator.log.partition.name);
         ErrorCode::UnknownServerError
     })

@@ -40,9 +40,9 @@ pub struct Coordinator<D: Disk> {
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: TransactionSettings, grown_bytes_max: u64) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: TransactionSettings) -> Self {
         Self {
-            log: OwnLog::new(partition, grown_bytes_max),
+            log: OwnLog::new(partition),
             transactions: RefCell::new(Transactions::new(settings)),
             waiting: RefCell::default(),
             tickets: Cell::default(),
@@ -99,10 +99,10 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known, and it serves.
-    pub(super) fn loaded(&self, transactions: Transactions, end: Offset, bytes: u64) {
+    pub(super) fn loaded(&self, transactions: Transactions, end: Offset) {
         *self.transactions.borrow_mut() = transactions;
         self.life.set(self.life.get() + 1);
         self.held.borrow_mut().clear();
-        self.log.loaded(end, bytes);
+        self.log.loaded(end);
     }
 }

@@ -26,7 +26,7 @@ impl<D: Disk> Shard<D> {
         });
         for coordinator in empty {
             let end = coordinator.log.partition.high_watermark();
-            coordinator.loaded(Transactions::new(self.transaction_settings()), end, 0);
+            coordinator.loaded(Transactions::new(self.transaction_settings()), end);
         }
         if others.is_empty() {
             return;
@@ -45,9 +45,9 @@ impl<D: Disk> Shard<D> {
     /// Reads a partition and lets its transactional ids be served; tells how many records there were.
     pub(super) async fn load_transactions_of(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) -> usize {
         match self.replay_transactions(coordinator).await {
-            Ok((mut transactions, end, records, bytes)) => {
+            Ok((mut transactions, end, records)) => {
                 let effects = transactions.loaded(super::moment());
-                coordinator.loaded(transactions, end, bytes);
+                coordinator.loaded(transactions, end);
                 self.carry_out_transactions(coordinator, effects);
                 records
             }
@@ -60,17 +60,16 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    /// What is kept, the offset behind it, records and bytes that were read.
+    /// What is kept, the offset behind it, and records that were read.
     async fn replay_transactions(
         self: &Rc<Self>,
         coordinator: &Coordinator<D>,
-    ) -> Result<(Transactions, Offset, usize, u64), String> {
+    ) -> Result<(Transactions, Offset, usize), String> {
         let mut transactions = Transactions::new(self.transaction_settings());
-        let (mut records, mut read_bytes, mut passed_over) = (0, 0, BTreeMap::new());
+        let (mut records, mut passed_over) = (0, BTreeMap::new());
         let bytes_max = self.config().unpacked_batch_max_bytes as u64;
         let load_bytes = self.config().transactions.load_bytes;
         let end = self.each_own_batch(&coordinator.log, load_bytes, |bytes, batch| {
-            read_bytes += batch.bytes.len() as u64;
             let whole = bytes.slice_ref(batch.bytes);
             let contents = Contents::of(&whole, &batch.header, bytes_max, &mut self.unpacker().borrow_mut());
             for record in contents.map_err(|error| error.to_string())? {
@@ -89,7 +88,7 @@ impl<D: Disk> Shard<D> {
         for (what, times) in passed_over {
             tracing::warn!("{}: passed over {times} records: {what}", coordinator.log.partition.name);
         }
-        Ok((transactions, end, records, read_bytes))
+        Ok((transactions, end, records))
     }
 
     pub(super) fn transaction_settings(&self) -> TransactionSettings {
