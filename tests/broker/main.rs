@@ -7,6 +7,7 @@
 mod connections;
 mod damage;
 mod descriptors;
+mod exactly_once;
 mod full_disk;
 mod group_balance;
 mod groups;

@@ -17,6 +17,11 @@ impl Random {
         Self { state: seed }
     }
 
+    /// For a part of a test that has its seed from another one.
+    pub fn from_seed(seed: u64) -> Self {
+        Self { state: seed | 1 }
+    }
+
     pub fn next(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;

@@ -170,16 +170,25 @@ impl RdProducer {
 
 /// Every record of a topic: (partition, offset) → value.
 pub fn read_topic(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
-    read_topic_with(bootstrap, topic, "error")
+    read_topic_with(bootstrap, topic, &[("auto.offset.reset", "error"), ("isolation.level", "read_uncommitted")])
+}
+
+/// The same without what is not, or not yet, committed.
+pub fn read_topic_committed(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
+    read_topic_with(bootstrap, topic, &[("auto.offset.reset", "error"), ("isolation.level", "read_committed")])
 }
 
 /// The same while the log start may move.
 pub fn read_topic_while_it_shrinks(bootstrap: &str, topic: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
-    read_topic_with(bootstrap, topic, "earliest")
+    read_topic_with(bootstrap, topic, &[("auto.offset.reset", "earliest"), ("isolation.level", "read_uncommitted")])
 }
 
-fn read_topic_with(bootstrap: &str, topic: &str, reset: &str) -> BTreeMap<(i32, i64), Vec<u8>> {
-    let consumer: BaseConsumer = ClientConfig::new()
+fn read_topic_with(bootstrap: &str, topic: &str, settings: &[(&str, &str)]) -> BTreeMap<(i32, i64), Vec<u8>> {
+    let mut config = ClientConfig::new();
+    settings.iter().for_each(|(key, value)| {
+        config.set(*key, *value);
+    });
+    let consumer: BaseConsumer = config
         .set("bootstrap.servers", bootstrap)
         // Must be given to assign partitions by hand; the group is never joined.
         .set("group.id", "reader")
@@ -188,7 +197,6 @@ fn read_topic_with(bootstrap: &str, topic: &str, reset: &str) -> BTreeMap<(i32, 
         // That the end is reached is said when a fetch has found nothing.
         .set("fetch.wait.max.ms", "10")
         .set("check.crcs", "true")
-        .set("auto.offset.reset", reset)
         .create()
         .unwrap();
     let metadata = consumer.fetch_metadata(Some(topic), PATIENCE).unwrap();
