@@ -16,8 +16,14 @@ const READY_TIMEOUT: Duration = Duration::from_secs(15);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub(super) const CLIENT_ID: &str = "corelane-bench";
 
+/// The key of EndTxn, and the version that gives the producer a new epoch with each transaction (KIP-890).
+pub(super) const END_TXN_KEY: i16 = 26;
+pub(super) const END_TXN_VERSION: i16 = 5;
+/// The last transaction is still being completed.
+pub(super) const CONCURRENT_TRANSACTIONS: i16 = 51;
+
 const TOPIC_ALREADY_EXISTS: i16 = 36;
-const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+pub(super) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const LEADER_NOT_AVAILABLE: i16 = 5;
 
 /// One connection; requests and answers one after another, or pipelined by the caller.
@@ -104,10 +110,21 @@ impl Connection {
 
     /// Sends one request with a header of version 1 and gives the answer's body behind the correlation id.
     fn ask(&mut self, key: i16, version: i16, body: &Put) -> Result<Take<'_>, String> {
+        self.exchange(key, version, &[], body)
+    }
+
+    /// The same with the header of flexible versions, which has room for tags.
+    fn ask_flexible(&mut self, key: i16, version: i16, body: &Put) -> Result<Take<'_>, String> {
+        let mut take = self.exchange(key, version, &[0], body)?;
+        take.skip_tags()?;
+        Ok(take)
+    }
+
+    fn exchange(&mut self, key: i16, version: i16, tags: &[u8], body: &Put) -> Result<Take<'_>, String> {
         self.correlation += 1;
         let correlation = self.correlation;
         let mut frame = Put::default();
-        frame.i32(0).i16(key).i16(version).i32(correlation).string(CLIENT_ID).raw(&body.0);
+        frame.i32(0).i16(key).i16(version).i32(correlation).string(CLIENT_ID).raw(tags).raw(&body.0);
         let length = i32::try_from(frame.0.len() - 4).map_err(|_| "the request is too large")?;
         frame.0[..4].copy_from_slice(&length.to_be_bytes());
         self.send(&frame.0)?;
@@ -201,6 +218,52 @@ impl Connection {
         })
         .map_err(|error| format!("InitProducerId: {error}"))
     }
+
+    /// Where a transactional id has its coordinator (FindCoordinator v1).
+    pub(super) fn coordinator_of(&mut self, transactional_id: &str) -> Result<String, String> {
+        const TRANSACTION: i8 = 1;
+        until_ready(|| {
+            let mut body = Put::default();
+            body.string(transactional_id).i8(TRANSACTION);
+            let mut take = self.ask(10, 1, &body)?;
+            take.i32()?;
+            let error = take.i16()?;
+            take.string()?;
+            take.i32()?;
+            let (host, port) = (take.string()?, take.i32()?);
+            Ok(if error == 0 { Ok(format!("{host}:{port}")) } else { Err(error) })
+        })
+        .map_err(|error| format!("FindCoordinator of '{transactional_id}': {error}"))
+    }
+
+    /// The producer id and epoch of a transactional id; what was open there is aborted (InitProducerId v1).
+    pub(super) fn init_transactions(&mut self, transactional_id: &str) -> Result<(ProducerId, ProducerEpoch), String> {
+        until_ready(|| {
+            let mut body = Put::default();
+            body.string(transactional_id).i32(60_000);
+            let mut take = self.ask(22, 1, &body)?;
+            take.i32()?;
+            Ok(match take.i16()? {
+                0 => Ok((ProducerId(take.i64()?), ProducerEpoch(take.i16()?))),
+                error => Err(error),
+            })
+        })
+        .map_err(|error| format!("InitProducerId of '{transactional_id}': {error}"))
+    }
+
+    /// Commits (EndTxn v5); the producer id and epoch to go on with, or the error.
+    pub(super) fn commit(
+        &mut self,
+        transactional_id: &str,
+        (id, epoch): (ProducerId, ProducerEpoch),
+    ) -> Result<Result<(ProducerId, ProducerEpoch), i16>, String> {
+        let mut body = Put::default();
+        body.compact_string(transactional_id).i64(id.0).i16(epoch.0).i8(1).unsigned_varint(0);
+        let mut take = self.ask_flexible(END_TXN_KEY, END_TXN_VERSION, &body)?;
+        take.i32()?;
+        let error = take.i16()?;
+        Ok(if error == 0 { Ok((ProducerId(take.i64()?), ProducerEpoch(take.i16()?))) } else { Err(error) })
+    }
 }
 
 fn read_partitions(take: &mut Take<'_>, brokers: &[(i32, String)]) -> Result<Result<Vec<Leader>, i16>, String> {
@@ -238,8 +301,16 @@ fn until_ready<T>(mut ask: impl FnMut() -> Result<Result<T, i16>, String>) -> Re
 fn heals(error: i16) -> bool {
     const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
     const COORDINATOR_NOT_AVAILABLE: i16 = 15;
-    [UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE]
-        .contains(&error)
+    const NOT_COORDINATOR: i16 = 16;
+    [
+        UNKNOWN_TOPIC_OR_PARTITION,
+        LEADER_NOT_AVAILABLE,
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        CONCURRENT_TRANSACTIONS,
+    ]
+    .contains(&error)
 }
 
 fn refuse(request: &str, error: i16) -> Result<(), String> {
@@ -262,9 +333,14 @@ pub(super) fn error_name(error: i16) -> String {
         35 => "UNSUPPORTED_VERSION",
         45 => "OUT_OF_ORDER_SEQUENCE_NUMBER",
         47 => "INVALID_PRODUCER_EPOCH",
+        48 => "INVALID_TXN_STATE",
+        49 => "INVALID_PRODUCER_ID_MAPPING",
+        CONCURRENT_TRANSACTIONS => "CONCURRENT_TRANSACTIONS",
+        53 => "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         56 => "KAFKA_STORAGE_ERROR",
         59 => "UNKNOWN_PRODUCER_ID",
         87 => "INVALID_RECORD",
+        90 => "PRODUCER_FENCED",
         _ => return format!("error {error}"),
     };
     format!("error {error} ({name})")

@@ -105,8 +105,17 @@ fn take_turns(
 
 fn request_bytes(record_bytes: usize) -> usize {
     let (client_id, topic) = (super::client::CLIENT_ID, "corelane-bench");
-    let spec =
-        FrameSpec { client_id, topic, partition: 0, acks: -1, timeout_ms: 0, record_bytes, records: 1, producer: None };
+    let spec = FrameSpec {
+        client_id,
+        topic,
+        partition: 0,
+        acks: -1,
+        timeout_ms: 0,
+        record_bytes,
+        records: 1,
+        producer: None,
+        transactional_id: None,
+    };
     ProduceFrame::new(&spec).len()
 }
 

@@ -14,12 +14,17 @@ use crate::ids::{ProducerEpoch, ProducerId, Sequence};
 pub(super) const PRODUCE_KEY: i16 = 0;
 /// Flexible, and the last version but four that names topics by name alone: served since Apache Kafka 2.8.
 pub(super) const PRODUCE_VERSION: i16 = 9;
+/// The first by which a partition comes into a transaction without being added before (KIP-890).
+pub(super) const TRANSACTIONAL_PRODUCE_VERSION: i16 = 12;
 
 const CORRELATION: usize = 8;
+/// The bit of a batch's attributes.
+const TRANSACTIONAL: i16 = 0x10;
 /// Positions within the batch.
 const CRC: usize = 17;
 const ATTRIBUTES: usize = 21;
 const FIRST_TIMESTAMP: usize = 27;
+const PRODUCER_ID: usize = 43;
 const BASE_SEQUENCE: usize = 53;
 
 /// What stays the same in every request of one connection.
@@ -34,6 +39,7 @@ pub(super) struct FrameSpec<'a> {
     pub(super) record_bytes: usize,
     pub(super) records: i32,
     pub(super) producer: Option<(ProducerId, ProducerEpoch)>,
+    pub(super) transactional_id: Option<&'a str>,
 }
 
 /// A produce request that can be sent again and again.
@@ -48,8 +54,13 @@ impl ProduceFrame {
     pub(super) fn new(spec: &FrameSpec<'_>) -> Self {
         let records = batch(spec);
         let mut put = Put::default();
-        put.i32(0).i16(PRODUCE_KEY).i16(PRODUCE_VERSION).i32(0).string(spec.client_id).unsigned_varint(0);
-        put.unsigned_varint(0).i16(spec.acks).i32(spec.timeout_ms);
+        let version = spec.transactional_id.map_or(PRODUCE_VERSION, |_| TRANSACTIONAL_PRODUCE_VERSION);
+        put.i32(0).i16(PRODUCE_KEY).i16(version).i32(0).string(spec.client_id).unsigned_varint(0);
+        match spec.transactional_id {
+            Some(id) => put.compact_string(id),
+            None => put.unsigned_varint(0),
+        };
+        put.i16(spec.acks).i32(spec.timeout_ms);
         put.compact_count(1).compact_string(spec.topic);
         put.compact_count(1);
         let partition = put.0.len();
@@ -73,6 +84,13 @@ impl ProduceFrame {
         self.set(batch + BASE_SEQUENCE, &sequence.0.to_be_bytes());
         self.seal();
         &self.bytes
+    }
+
+    /// Makes it another producer's from the next stamp on.
+    pub(super) fn set_producer(&mut self, id: ProducerId, epoch: ProducerEpoch) {
+        let at = self.batch + PRODUCER_ID;
+        self.set(at, &id.0.to_be_bytes());
+        self.set(at + 8, &epoch.0.to_be_bytes());
     }
 
     /// Sends it to another partition of the topic from now on.
@@ -102,7 +120,8 @@ fn batch(spec: &FrameSpec<'_>) -> Vec<u8> {
     let (id, epoch) = spec.producer.unwrap_or((ProducerId(-1), ProducerEpoch(-1)));
     let mut put = Put::default();
     put.i64(0).i32(0).i32(-1).i8(2).i32(0);
-    put.i16(0).i32(spec.records - 1).i64(0).i64(0).i64(id.0).i16(epoch.0).i32(-1).i32(spec.records);
+    let attributes = if spec.transactional_id.is_some() { TRANSACTIONAL } else { 0 };
+    put.i16(attributes).i32(spec.records - 1).i64(0).i64(0).i64(id.0).i16(epoch.0).i32(-1).i32(spec.records);
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for delta in 0..spec.records {
         put_record(&mut put, delta, spec.record_bytes, &mut noise);
@@ -178,6 +197,7 @@ mod tests {
             record_bytes: 10,
             records: 2,
             producer,
+            transactional_id: None,
         }
     }
 

@@ -11,11 +11,13 @@ mod frame;
 mod produce;
 mod progress;
 mod report;
+mod transactions;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 pub use floor::FloorArgs;
 pub use produce::ProduceArgs;
+pub use transactions::TransactionsArgs;
 
 /// Arguments of `corelane bench`.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct BenchArgs {
 pub enum What {
     /// Produce to a topic and report acknowledgement latency and rate
     Produce(ProduceArgs),
+    /// Write in transactions and report how long a commit takes and what they cost
+    Transactions(TransactionsArgs),
     /// What this host can do at best: a blocking loop of echo and durable write, and each of them alone
     Floor(FloorArgs),
 }
@@ -51,6 +55,7 @@ pub enum Output {
 pub fn run(args: BenchArgs) -> Result<(), String> {
     match args.what {
         What::Produce(args) => produce::run(&args),
+        What::Transactions(args) => transactions::run(&args),
         What::Floor(args) => floor::run(&args),
     }
 }

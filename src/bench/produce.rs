@@ -202,6 +202,7 @@ fn worker<'a>(
         record_bytes: args.record_bytes,
         records: args.records_per_batch,
         producer,
+        transactional_id: None,
     });
     let plan = Plan { partitions: partitions.len(), ..plan(args, index) };
     Ok(Worker { connection, stamper: Stamper::new(frame, &plan, &partitions), plan, live })

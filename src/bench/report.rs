@@ -25,17 +25,19 @@ pub(super) fn latency_fields(which: &'static str, histogram: &Histogram<u64>) ->
     if histogram.is_empty() {
         return Fields::new();
     }
-    let names = if which.is_empty() {
-        ["p50_us", "p90_us", "p99_us", "p99.9_us", "max_us", "mean_us"]
-    } else {
-        [
+    let names = match which {
+        "" => ["p50_us", "p90_us", "p99_us", "p99.9_us", "max_us", "mean_us"],
+        "commit_" => {
+            ["commit_p50_us", "commit_p90_us", "commit_p99_us", "commit_p99.9_us", "commit_max_us", "commit_mean_us"]
+        }
+        _ => [
             "from_send_p50_us",
             "from_send_p90_us",
             "from_send_p99_us",
             "from_send_p99.9_us",
             "from_send_max_us",
             "from_send_mean_us",
-        ]
+        ],
     };
     let quantiles = QUANTILES.map(|quantile| microseconds(histogram.value_at_quantile(quantile)));
     let values = quantiles.into_iter().chain([microseconds(histogram.max()), histogram.mean() / 1000.0]);

@@ -91,6 +91,7 @@ fn drive(address: SocketAddr, plan: Plan) -> Result<Tally, String> {
         record_bytes: 10,
         records: 1,
         producer: None,
+        transactional_id: None,
     };
     let mut connection = Connection::open(&address.to_string()).unwrap();
     let stamper = Stamper::new(ProduceFrame::new(&spec), &plan, &(0..).take(plan.partitions).collect::<Vec<_>>());
