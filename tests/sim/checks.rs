@@ -2,17 +2,18 @@
 //! read is gone or different, log start and end have not gone back, retries find their batches.
 
 use corelane::broker::catalog::Topic;
-use corelane::broker::catalog::settings::OFFSETS_TOPIC;
+use corelane::broker::catalog::settings::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC};
 use corelane::broker::messages::{AckLevel, PartitionKey};
 use corelane::config::Durability;
 use corelane::log::scan::BatchFacts;
 use corelane::wire::error_code::ErrorCode;
 
 use crate::cluster::{EARLIEST, LATEST, bytes_of};
-use crate::groups;
+use crate::ledger::LEDGER;
 use crate::producers::{Round, send};
 use crate::readers::{batches, mark_of};
 use crate::support::dice::Dice;
+use crate::{groups, ledger};
 use crate::world::{Client, Named, Pending, Promise, Session, WINDOW};
 
 /// Everything; the world is then up to date.
@@ -24,6 +25,7 @@ pub async fn check(client: &Client, dice: &mut Dice) {
     }
     client.world.borrow_mut().power_went = false;
     groups::check(client, dice).await;
+    ledger::check(client, dice).await;
     retry(client, dice).await;
 }
 
@@ -49,7 +51,7 @@ fn check_topics(client: &Client) {
         }
     }
     for topic in client.cluster.shards[0].catalog().topics() {
-        if &*topic.name == OFFSETS_TOPIC {
+        if [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, LEDGER].contains(&&*topic.name) {
             continue;
         }
         let ours = world.names.iter_mut().find(|named| named.id == Some(topic.id));

@@ -148,8 +148,24 @@ impl Cluster {
     }
 
     pub async fn read(&self, at: usize, key: PartitionKey, offset: i64, bytes_max: usize) -> Fetched {
-        let item =
-            ReadItem { key, offset: Offset(offset), bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
+        self.read_some(at, key, offset, bytes_max, false).await
+    }
+
+    /// What a reader of what is committed is given.
+    pub async fn read_committed(&self, at: usize, key: PartitionKey, offset: i64, bytes_max: usize) -> Fetched {
+        self.read_some(at, key, offset, bytes_max, true).await
+    }
+
+    async fn read_some(
+        &self,
+        at: usize,
+        key: PartitionKey,
+        offset: i64,
+        bytes_max: usize,
+        is_committed: bool,
+    ) -> Fetched {
+        let offset = Offset(offset);
+        let item = ReadItem { key, offset, bytes_max, leader_epoch: -1, last_epoch: -1, is_committed };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let shard = self.shard(at);
         let asked = shard.ask(shard.owner(key), Ask::Read(vec![item], limits));

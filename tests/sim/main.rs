@@ -7,13 +7,11 @@
 //! | `cluster.rs` | the shards of one life, and what clients may ask of them |
 //! | `world.rs` | what the clients know and were promised; outlives the broker |
 //! | `producers.rs`, `readers.rs`, `groups.rs`, `admin.rs` | the clients |
+//! | `payers.rs`, `ledger.rs` | transactional producers, and what must come of their transactions |
 //! | `attacks.rs` | what clients, people and disks do on purpose |
 //! | `checks.rs` | what must be true after each start |
 //! | `counters.rs` | what happened in all runs |
 //! | `named.rs` | seeds that once failed |
-//!
-//! Transactional producers belong beside `producers.rs`, readers with read_committed beside `readers.rs`, their promises
-//! into `world.rs` and what must come of them into `checks.rs`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
 #[path = "../support/mod.rs"]
@@ -25,7 +23,9 @@ mod checks;
 mod cluster;
 mod counters;
 mod groups;
+mod ledger;
 mod named;
+mod payers;
 mod producers;
 mod readers;
 mod run;

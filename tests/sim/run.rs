@@ -7,16 +7,17 @@ use std::time::Duration;
 use corelane::runtime::clock;
 use corelane::runtime::host::{Queue, spawn};
 
-use crate::attacks;
+use crate::attacks::{self, Attack};
 use crate::cluster::Cluster;
 use crate::counters::Counters;
+use crate::ledger::Payer;
 use crate::support::dice::Dice;
 use crate::support::memory_disk::MemoryDisk;
 use crate::support::memory_disk::faults::{Call, End, Failure, Fault, Point};
 use crate::support::memory_disk::watch::AtTheEnd;
 use crate::support::mini_host::MiniHost;
 use crate::world::{Client, Pending, World};
-use crate::{admin, checks, cluster, groups, readers};
+use crate::{admin, checks, cluster, groups, ledger, payers, readers};
 
 /// Operations of clients in a run, at least.
 const OPERATIONS: usize = 200;
@@ -79,6 +80,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("offsets.topic.num.partitions", "2"),
     ("group.initial.rebalance.delay.ms", "0"),
     ("log.retention.check.interval.ms", "100"),
+    ("transaction.state.log.num.partitions", "2"),
 ];
 const INTERVALS: [&str; 3] = ["100", "200", "1000"];
 const COMMITS: [&str; 3] = ["auto", "inline", "ring"];
@@ -240,6 +242,9 @@ fn new_world(dice: &mut Dice) -> World {
     }
     world.groups = (0..1 + dice.below(3)).map(groups::made).collect();
     attacks::prepare(&mut world, dice);
+    if world.attack == Attack::None && dice.below(3) == 0 {
+        world.ledger.payers = vec![Payer::default(); 1 + dice.below(3)];
+    }
     world
 }
 
@@ -432,6 +437,12 @@ async fn begin_clients(client: &Client, host: &MiniHost, dice: &mut Dice) {
     let groups = client.world.borrow().groups.len();
     for at in 0..groups {
         spawn(Queue::Requests, groups::commit(client.clone(), at, dice.other()));
+    }
+    let payers = client.world.borrow().ledger.payers.len();
+    if payers > 0 {
+        ledger::make(client, dice).await;
+        (0..payers).for_each(|at| spawn(Queue::Requests, payers::pay(client.clone(), at, dice.other())));
+        spawn(Queue::Requests, ledger::watch(client.clone(), dice.other()));
     }
     for _ in 0..1 + dice.below(2) {
         spawn(Queue::Requests, readers::read(client.clone(), dice.other()));

@@ -11,6 +11,7 @@ use corelane::ids::TopicId;
 use crate::attacks::{Attack, Stall};
 use crate::cluster::Cluster;
 use crate::counters::Counters;
+use crate::ledger::Ledger;
 use crate::support::dice::Dice;
 
 /// Batches that the broker knows again.
@@ -168,6 +169,7 @@ pub struct World {
     pub batches: HashMap<Mark, (usize, usize)>,
     pub next_stamp: i64,
     pub groups: Vec<Group>,
+    pub ledger: Ledger,
     pub producer_ids: BTreeSet<i64>,
     /// The power went since the last start that came to its end.
     pub power_went: bool,
