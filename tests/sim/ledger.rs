@@ -251,6 +251,9 @@ async fn read_committed(client: &Client, dice: &mut Dice, is_all: bool) -> Visib
                 assert!(next >= stable, "{LEDGER}-{partition}: nothing at {next}, stable to {stable}");
                 break;
             }
+            if is_all && std::env::var_os("SIM_TELL").is_some() {
+                println!("  {LEDGER}-{partition} from {next}: {} batches, aborted {aborted:?}", read.len());
+            }
             reader.expect(aborted);
             for (facts, batch) in read {
                 assert!(facts.base_offset.0 == next && facts.next_offset().0 <= stable, "{facts:?} at {next} of {stable}");
