@@ -64,13 +64,15 @@ pub enum Api {
     OffsetDelete = 47,
     /// Cluster id, controller, brokers.
     DescribeCluster = 60,
+    /// Who writes to partitions.
+    DescribeProducers = 61,
     /// Topics in pages.
     DescribeTopicPartitions = 75,
 }
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -98,6 +100,7 @@ impl Api {
         Self::IncrementalAlterConfigs,
         Self::OffsetDelete,
         Self::DescribeCluster,
+        Self::DescribeProducers,
         Self::DescribeTopicPartitions,
     ];
 
@@ -140,7 +143,7 @@ impl Api {
             Self::CreatePartitions | Self::DeleteGroups => 0..=3,
             Self::IncrementalAlterConfigs => 0..=1,
             Self::DescribeCluster => 0..=2,
-            Self::OffsetDelete | Self::DescribeTopicPartitions => 0..=0,
+            Self::OffsetDelete | Self::DescribeProducers | Self::DescribeTopicPartitions => 0..=0,
         }
     }
 
@@ -167,7 +170,7 @@ impl Api {
             | Self::CreatePartitions
             | Self::DeleteGroups => 2,
             Self::IncrementalAlterConfigs => 1,
-            Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
+            Self::DescribeCluster | Self::DescribeProducers | Self::DescribeTopicPartitions => 0,
             Self::OffsetDelete => return false,
         };
         version >= first

@@ -17,6 +17,7 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
 pub mod fetch;
 mod fetch_plan;
@@ -201,6 +202,7 @@ async fn dispatch<D: Disk>(
         Api::OffsetDelete => offset_delete::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
+        Api::DescribeProducers => describe_producers::answer(shard, request, body).await?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
     Ok(Begun::Now(Outcome::Answer(answer)))
@@ -243,6 +245,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
             | Api::OffsetFetch
+            | Api::DescribeProducers
             | Api::DescribeGroups,
         ) => 60,
     };
