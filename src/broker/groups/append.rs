@@ -36,10 +36,6 @@ impl<D: Disk> Shard<D> {
             let result = result.map(|_| ());
             let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out(&coordinator, effects);
-            if coordinator.log.has_grown() {
-                // Nothing new, until nothing is on its way.
-                coordinator.log.doubt();
-            }
         }
         coordinator.is_settling.set(false);
         self.settle_doubt(&coordinator);
@@ -56,11 +52,9 @@ impl<D: Disk> Shard<D> {
             coordinator.refuse_all();
             tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.log.partition.name);
             host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
-        } else if coordinator.log.has_grown() {
-            host::spawn(Queue::Requests, async move { shard.rewrite_groups(&coordinator).await });
         } else {
             coordinator.log.enter(Phase::Serving);
-            self.look_at_deadline(&coordinator);
+            shard.look_at_deadline(&coordinator);
         }
     }
 
@@ -71,14 +65,6 @@ impl<D: Disk> Shard<D> {
         if coordinator.log.all_durable(|| log.is_failed()).await {
             self.load_coordinator(coordinator).await;
         }
-    }
-
-    /// Writes all that is kept, then moves the log start to where that begins.
-    async fn rewrite_groups(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
-        let records = coordinator.groups.borrow().kept();
-        let (config, encoded) = (&self.config().groups, self.encoded(coordinator, &records));
-        self.rewrite_own(&coordinator.log, config.codec, encoded, config.rewrite_bytes).await;
-        self.settle_doubt(coordinator);
     }
 
     /// Keys and values of records.

@@ -59,9 +59,9 @@ pub struct Coordinator<D: Disk> {
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings, grown_bytes_max: u64) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
         Self {
-            log: OwnLog::new(partition, grown_bytes_max),
+            log: OwnLog::new(partition),
             groups: RefCell::new(Groups::new(settings.clone())),
             settings,
             waiting: RefCell::default(),
@@ -143,8 +143,8 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known to the groups, and they serve.
-    pub(super) fn loaded(&self, groups: Groups, end: Offset, bytes: u64) {
+    pub(super) fn loaded(&self, groups: Groups, end: Offset) {
         *self.groups.borrow_mut() = groups;
-        self.log.loaded(end, bytes);
+        self.log.loaded(end);
     }
 }
