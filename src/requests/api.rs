@@ -48,6 +48,8 @@ pub enum Api {
     InitProducerId = 22,
     /// Where leader epochs end.
     OffsetForLeaderEpoch = 23,
+    /// How far a group has read, as part of a transaction.
+    TxnOffsetCommit = 28,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
     /// Set all settings of a resource.
@@ -70,7 +72,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -90,6 +92,7 @@ impl Api {
         Self::DeleteRecords,
         Self::InitProducerId,
         Self::OffsetForLeaderEpoch,
+        Self::TxnOffsetCommit,
         Self::DescribeConfigs,
         Self::AlterConfigs,
         Self::DescribeLogDirs,
@@ -132,7 +135,7 @@ impl Api {
             Self::CreateTopics => 2..=7,
             Self::DeleteTopics => 1..=6,
             Self::DeleteRecords => 0..=2,
-            Self::InitProducerId => 0..=5,
+            Self::InitProducerId | Self::TxnOffsetCommit => 0..=5,
             Self::OffsetForLeaderEpoch => 2..=4,
             Self::DescribeConfigs => 1..=4,
             Self::AlterConfigs => 0..=2,
@@ -152,7 +155,7 @@ impl Api {
             Self::Fetch => 12,
             Self::OffsetCommit => 8,
             Self::ListOffsets | Self::OffsetFetch | Self::JoinGroup => 6,
-            Self::ApiVersions | Self::FindCoordinator | Self::ListGroups => 3,
+            Self::ApiVersions | Self::FindCoordinator | Self::ListGroups | Self::TxnOffsetCommit => 3,
             Self::CreateTopics | Self::DescribeGroups => 5,
             Self::DeleteTopics
             | Self::OffsetForLeaderEpoch

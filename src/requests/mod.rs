@@ -39,6 +39,7 @@ mod partition_info;
 pub mod produce;
 pub mod response;
 pub mod sync_group;
+pub mod txn_offset_commit;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -193,6 +194,7 @@ async fn dispatch<D: Disk>(
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
         Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
+        Api::TxnOffsetCommit => txn_offset_commit::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
         Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
@@ -229,6 +231,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::CreatePartitions
             | Api::DescribeTopicPartitions
             | Api::OffsetCommit
+            | Api::TxnOffsetCommit
             | Api::OffsetDelete
             | Api::FindCoordinator
             | Api::JoinGroup

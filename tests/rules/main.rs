@@ -25,6 +25,7 @@ mod groups_host;
 mod groups_members;
 mod groups_model;
 mod groups_offsets;
+mod groups_transactions;
 mod groups_world;
 mod held_up;
 mod index;

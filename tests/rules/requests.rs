@@ -703,7 +703,7 @@ fn pages_lead_through_every_partition() {
     }
 }
 
-const COLD: [Api; 22] = [
+const COLD: [Api; 23] = [
     Api::Metadata,
     Api::ApiVersions,
     Api::CreateTopics,
@@ -716,6 +716,7 @@ const COLD: [Api; 22] = [
     Api::DescribeCluster,
     Api::DescribeTopicPartitions,
     Api::OffsetCommit,
+    Api::TxnOffsetCommit,
     Api::OffsetFetch,
     Api::FindCoordinator,
     Api::JoinGroup,

@@ -38,7 +38,7 @@ impl<D: Disk> Shard<D> {
                 Ok(appended) => coordinator.note_appended(appended),
                 Err(_) => coordinator.doubt(),
             }
-            let result = result.map(|_| ());
+            let result = result.map(|appended| appended.base);
             let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out(&coordinator, effects);
             if coordinator.has_grown() {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::ids::{Offset, TopicId};
+use crate::state::transactions::messages::{Enlisting, Speaker};
 use crate::wire::error_code::ErrorCode;
 
 /// What is asked of a coordinator.
@@ -159,7 +160,7 @@ pub struct Left {
     pub members: Vec<(String, Option<String>, ErrorCode)>,
 }
 
-/// OffsetCommit.
+/// OffsetCommit and TxnOffsetCommit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Who; generation -1 and an empty member id for a client that manages its partitions itself.
@@ -168,6 +169,17 @@ pub struct Commit {
     pub retention_ms: Option<i64>,
     /// What is to be kept, in the order of the request; topics that do not exist are answered before they come here.
     pub offsets: Vec<OffsetToCommit>,
+    /// The transaction that they belong to: they count when it is committed.
+    pub transaction: Option<Transaction>,
+}
+
+/// The transaction of a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Whose.
+    pub speaker: Speaker,
+    /// What the version of the request wants: that the partition of the group is in it, or comes into it.
+    pub enlisting: Enlisting,
 }
 
 /// One partition of a [`Commit`].
