@@ -94,6 +94,8 @@ pub(super) async fn commit(groups: &impl Groups, mut asked: Asked, told: impl Fn
     let count = offsets.len();
     let errors = if count == 0 {
         Vec::new()
+    } else if asked.transaction.is_some() && asked.who.group.is_empty() {
+        vec![ErrorCode::InvalidGroupId; count]
     } else if batch_bytes(&asked.who.group, &offsets) > batch_bytes_max(&catalog) {
         vec![ErrorCode::UnknownServerError; count]
     } else {

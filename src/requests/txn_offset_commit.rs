@@ -58,7 +58,7 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
     reader.skip_tagged("the request")?;
     let speaker = Speaker { transactional_id, producer_id, epoch };
     let enlisting = if version >= ADDS_FROM { Enlisting::Add } else { Enlisting::Verify };
-    Ok(Asked { who, retention_ms: None, topics, transaction: Some(Transaction { speaker, enlisting }) })
+    Ok(Asked { who, retention_ms: None, topics, transaction: Some(Transaction { speaker, enlisting, guard: None }) })
 }
 
 fn read_member(reader: &mut Reader, version: i16, group: String) -> Result<Membership, WireError> {

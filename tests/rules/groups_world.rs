@@ -398,7 +398,7 @@ pub fn commit(who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
 pub fn commit_in(producer: i64, who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
     let (producer_id, epoch) = (ProducerId(producer), ProducerEpoch(0));
     let speaker = Speaker { transactional_id: format!("tx{producer}"), producer_id, epoch };
-    let transaction = Some(Transaction { speaker, enlisting: Enlisting::Add });
+    let transaction = Some(Transaction { speaker, enlisting: Enlisting::Add, guard: None });
     Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets, transaction })
 }
 

@@ -35,6 +35,8 @@ impl Asked {
 pub(super) struct Pending {
     pub(super) id: AppendId,
     pub(super) batch: OnItsWay,
+    /// Who wants to know when the groups know of it.
+    pub(super) applied: Option<Sender<ErrorCode>>,
 }
 
 /// What somebody waits for: an answer, or the code with which it is refused.
@@ -132,6 +134,12 @@ impl<D: Disk> Coordinator<D> {
         let impatient = self.impatient.borrow().front().map(|(deadline_ms, _)| *deadline_ms);
         let groups = if self.log.serves().is_ok() { self.groups.borrow().next_deadline_ms() } else { None };
         [impatient, groups].into_iter().flatten().min()
+    }
+
+    /// True when what is kept ought to be written anew. Not while a transaction is open: what waits for its marker would have
+    /// to be written anew, too, without coming to stand behind what has overtaken it.
+    pub(super) fn is_worth_writing_anew(&self) -> bool {
+        self.log.has_grown() && !self.groups.borrow().has_pending()
     }
 
     pub(super) fn queue(&self, pending: Pending) {

@@ -119,7 +119,7 @@ impl Entry {
 
     /// Brings offsets on their way; that is a sign of life, unless it is a producer's.
     pub fn commit(&mut self, desk: &mut Desk, ticket: Ticket, commit: Commit) {
-        let writer = commit.transaction.as_ref().map(|transaction| TxnWriter::of(&transaction.speaker));
+        let writer = commit.transaction.as_ref().map(TxnWriter::of);
         if let Err(error) = self.check_commit(&commit.who, writer.is_some()) {
             return desk.answer(ticket, Answer::Committed(vec![error; commit.offsets.len()]));
         }

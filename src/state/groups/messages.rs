@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::ids::{Offset, TopicId};
+use crate::state::enlisting::Guard;
 use crate::state::transactions::messages::{Enlisting, Speaker};
 use crate::wire::error_code::ErrorCode;
 
@@ -180,6 +181,8 @@ pub struct Transaction {
     pub speaker: Speaker,
     /// What the version of the request wants: that the partition of the group is in it, or comes into it.
     pub enlisting: Enlisting,
+    /// The yes of the transaction's coordinator; none while the transaction is open in the partition of the group.
+    pub guard: Option<Guard>,
 }
 
 /// One partition of a [`Commit`].

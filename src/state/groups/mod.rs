@@ -37,10 +37,10 @@ use deadlines::{Due, What};
 use desk::{Desk, told_for};
 use entry::Entry;
 use flight::{Pending, Then, group_of};
-use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted};
+use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted, Transaction};
 
 use crate::ids::{Offset, ProducerEpoch, ProducerId, TopicId};
-use crate::state::transactions::messages::Speaker;
+use crate::state::enlisting::Guard;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::GroupRecord;
 
@@ -70,13 +70,14 @@ pub struct TxnWriter {
     pub producer_id: ProducerId,
     /// Its incarnation.
     pub epoch: ProducerEpoch,
+    /// Proof that its first records may begin the transaction in the partition.
+    pub guard: Option<Guard>,
 }
 
 impl TxnWriter {
-    /// The writer of what somebody says.
-    #[must_use]
-    pub fn of(speaker: &Speaker) -> Self {
-        Self { producer_id: speaker.producer_id, epoch: speaker.epoch }
+    fn of(transaction: &Transaction) -> Self {
+        let Transaction { speaker, guard, .. } = transaction;
+        Self { producer_id: speaker.producer_id, epoch: speaker.epoch, guard: *guard }
     }
 }
 
