@@ -6,6 +6,7 @@
 pub mod append;
 pub mod coordinator;
 pub mod load;
+mod markers;
 pub mod rewrite;
 pub mod timer;
 

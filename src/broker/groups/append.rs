@@ -104,7 +104,7 @@ impl<D: Disk> Shard<D> {
             Err(error) => return Box::pin(ready(Err(error))),
         };
         let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
-        let item = ProduceItem { key, checked: Ok(batch) };
+        let item = ProduceItem { key, checked: Ok(batch), entry: None };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
             let Answer::Produced(results) = produced.await else { unreachable!("a produce is answered as one") };

@@ -52,17 +52,17 @@ const REWRITE_FACTOR: u64 = 4;
 
 /// A batch that is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Appended {
+pub(in crate::broker) struct Appended {
     /// Offset of its first record.
-    pub(super) base: Offset,
+    pub(in crate::broker) base: Offset,
     /// The offset behind its last.
-    pub(super) end: Offset,
+    pub(in crate::broker) end: Offset,
     /// Its size.
-    pub(super) bytes: u64,
+    pub(in crate::broker) bytes: u64,
 }
 
 /// A batch on its way to the log; ready when it is durable.
-pub(super) type OnItsWay = LocalFuture<Result<Appended, ErrorCode>>;
+pub(in crate::broker) type OnItsWay = LocalFuture<Result<Appended, ErrorCode>>;
 
 /// An append of the groups on its way to the log.
 pub(super) struct Pending {

@@ -122,7 +122,7 @@ impl<D: Disk> Shard<D> {
         offset: Offset,
     ) -> Result<Fetched, String> {
         let bytes_max = self.config().groups.load_bytes;
-        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
+        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
             unreachable!("a read is answered as one")
