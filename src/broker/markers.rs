@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use super::catalog::settings::OFFSETS_TOPIC;
-use super::groups::coordinator::{Appended, OnItsWay};
 use super::messages::{Answer, CheckedBatch, Marker};
+use super::own_log::{Appended, OnItsWay};
 use super::partition::{Partition, StageContext, Staged, unsigned};
 use super::shard::{LocalFuture, Served, Shard};
 use crate::config::TimestampType;

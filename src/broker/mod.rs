@@ -18,6 +18,7 @@ mod log_start;
 mod markers;
 pub mod messages;
 pub mod offsets;
+mod own_log;
 pub mod partition;
 pub mod periodic;
 pub mod placement;

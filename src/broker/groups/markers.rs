@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use super::coordinator::OnItsWay;
 use crate::broker::messages::{Marker, PartitionKey};
+use crate::broker::own_log::OnItsWay;
 use crate::broker::shard::{LocalFuture, Shard};
 use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
