@@ -9,10 +9,11 @@ use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::{Progress, RecoveryPlan};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
+use crate::state::enlisting::Entry;
 use crate::state::groups::messages as groups;
 use crate::state::transactions::messages as transactions;
 use crate::wire::admission::Refused;
-use crate::wire::batch::BatchHeader;
+use crate::wire::batch::{BatchHeader, Batches};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::stored::RecordData;
 
@@ -206,6 +207,8 @@ pub struct ProduceItem {
     pub key: PartitionKey,
     /// The checks that need no owner: the batch with what was read of it, or the first failure.
     pub checked: Result<CheckedBatch, Refused>,
+    /// How it comes into its producer's transaction; `None` for a batch without one.
+    pub entry: Option<Entry>,
 }
 
 /// What became of one batch.
@@ -236,6 +239,8 @@ pub struct ReadItem {
     pub leader_epoch: i32,
     /// Leader epoch of the last record that the client has, -1 for none.
     pub last_epoch: i32,
+    /// Only what is committed is wanted.
+    pub is_committed: bool,
 }
 
 /// Limits of one read over the partitions of one shard.
@@ -254,12 +259,16 @@ pub struct Fetched {
     pub error: ErrorCode,
     /// High watermark, -1 with an error.
     pub high_watermark: Offset,
+    /// First offset that readers of what is committed must not see, -1 with an error.
+    pub last_stable_offset: Offset,
     /// Log start, -1 with an error.
     pub log_start_offset: Offset,
     /// Epoch and end offset behind which the client's log is not ours.
     pub diverging: Option<(i32, Offset)>,
     /// Whole batches, in order.
     pub records: Records,
+    /// Transactions among them that a reader of what is committed must leave out: producer and first offset.
+    pub aborted: Vec<(ProducerId, Offset)>,
 }
 
 /// Record batches on their way to a client: stored batches of the tail cache, or a stretch of a file.
@@ -271,6 +280,18 @@ pub struct Records {
     pub bytes: usize,
     /// The limits kept out more that may be read.
     pub is_cut: bool,
+}
+
+impl Records {
+    /// The offset behind the last batch; `None` without one.
+    #[must_use]
+    pub fn end(&self) -> Option<Offset> {
+        let header = |part: &RecordData| match part {
+            RecordData::Batch(batch) => BatchHeader::read_head(&batch.header()).ok(),
+            RecordData::Whole(bytes) => Batches::new(bytes).filter_map(Result::ok).last().map(|batch| batch.header),
+        };
+        self.parts.last().and_then(header).map(|last| last.next_offset())
+    }
 }
 
 /// How a fetch waits.
@@ -289,8 +310,10 @@ pub struct Watch {
 pub struct WatchItem {
     /// Which.
     pub key: PartitionKey,
-    /// The high watermark that the fetch has seen.
+    /// The end that the fetch has seen: the high watermark, or the last stable offset.
     pub seen: Offset,
+    /// Only what is committed is wanted.
+    pub is_committed: bool,
 }
 
 /// An OffsetForLeaderEpoch query for one partition.
@@ -316,6 +339,8 @@ pub struct OffsetQuery {
     pub timestamp: i64,
     /// Leader epoch the client believes in, -1 for none.
     pub leader_epoch: i32,
+    /// Only what is committed is looked at.
+    pub is_committed: bool,
 }
 
 /// The answer to an [`OffsetQuery`].

@@ -1,11 +1,13 @@
 //! Shards, partitions, catalog, routing.
 
+mod aborted;
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
 pub mod cleaner;
 mod cleaner_floor;
 mod cleaner_pace;
+pub mod enlisting;
 mod epochs;
 pub mod fetch;
 pub mod groups;
@@ -28,6 +30,7 @@ mod removal;
 mod retention;
 pub mod shard;
 mod snapshots;
+mod stable;
 pub mod tail;
 mod transactions;
 pub mod waiters;

@@ -16,7 +16,6 @@ use super::shard::{LocalFuture, Shard};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::state::enlisting::Entry;
 use crate::state::groups::TxnWriter;
 use crate::wire::batch::{Attributes, BatchHeader, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
@@ -166,12 +165,12 @@ impl<D: Disk> Shard<D> {
         records: &[KeyValue],
     ) -> OnItsWay {
         let key = log.partition.key;
-        let batch = match self.own_batch(log, codec, writer, records) {
+        let batch = match self.own_batch(log, codec, writer.as_ref(), records) {
             Ok(batch) => batch,
             Err(error) => return Box::pin(ready(Err(error))),
         };
         let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
-        let entry = writer.and_then(|writer| writer.guard).map(Entry::Asked);
+        let entry = writer.and_then(|writer| writer.entry);
         let item = ProduceItem { key, checked: Ok(batch), entry };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
@@ -192,7 +191,7 @@ impl<D: Disk> Shard<D> {
         &self,
         log: &OwnLog<D>,
         codec: i16,
-        writer: Option<TxnWriter>,
+        writer: Option<&TxnWriter>,
         records: &[KeyValue],
     ) -> Result<CheckedBatch, ErrorCode> {
         let codec = Attributes(codec).codec().unwrap_or(Codec::None);
@@ -224,7 +223,7 @@ impl<D: Disk> Shard<D> {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Fetched, String> {
-        let item = ReadItem { key: log.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
+        let item = ReadItem { key: log.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
             unreachable!("a read is answered as one")

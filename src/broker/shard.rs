@@ -19,6 +19,7 @@ use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
 use super::cleaner_floor::RestsUntil;
+use super::enlisting::ParkedBatches;
 use super::groups::GroupHost;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
@@ -120,6 +121,8 @@ pub struct Shard<D: Disk> {
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,
     pub(super) groups: GroupHost<D>,
+    /// Batches that wait for the coordinators of their producers.
+    pub(super) parked: ParkedBatches<D>,
     answers: Rc<Budget>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
@@ -178,6 +181,7 @@ impl<D: Disk> Shard<D> {
             producer_limits: ProducerLimits::default(),
             fetch_sessions: RefCell::new(sessions),
             groups: GroupHost::default(),
+            parked: ParkedBatches::default(),
             answers: Budget::new(parts.config.memory_budget_bytes),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),

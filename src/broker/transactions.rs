@@ -14,7 +14,6 @@ use crate::wire::error_code::ErrorCode;
 impl<D: Disk> Shard<D> {
     /// Asks the coordinator of a transactional id whether partitions are, or may come, into its transaction; durable there
     /// when this says none.
-    #[expect(dead_code, reason = "owners of partitions ask by it as soon as they take transactional batches")]
     pub(super) fn enlist(
         self: &Rc<Self>,
         speaker: Speaker,

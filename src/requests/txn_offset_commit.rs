@@ -15,8 +15,9 @@ use super::judged::Topics;
 use super::offset_commit::{Asked, Partition, commit};
 use super::response::{self, Body};
 use crate::ids::{ProducerEpoch, ProducerId};
+use crate::state::enlisting::Protocol;
 use crate::state::groups::messages::{Membership, Transaction};
-use crate::state::transactions::messages::{Enlisting, Speaker};
+use crate::state::transactions::messages::Speaker;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -57,8 +58,15 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
     })?;
     reader.skip_tagged("the request")?;
     let speaker = Speaker { transactional_id, producer_id, epoch };
-    let enlisting = if version >= ADDS_FROM { Enlisting::Add } else { Enlisting::Verify };
-    Ok(Asked { who, retention_ms: None, topics, transaction: Some(Transaction { speaker, enlisting, guard: None }) })
+    Ok(Asked { who, retention_ms: None, topics, transaction: Some(Transaction { speaker, protocol: protocol_of(version), entry: None }) })
+}
+
+fn protocol_of(version: i16) -> Protocol {
+    match version {
+        ADDS_FROM.. => Protocol::Adds,
+        ABORTABLE_FROM => Protocol::Abortable,
+        _ => Protocol::Plain,
+    }
 }
 
 fn read_member(reader: &mut Reader, version: i16, group: String) -> Result<Membership, WireError> {

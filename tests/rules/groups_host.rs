@@ -106,7 +106,7 @@ async fn log_of(node: &Node, group: &str) -> (PartitionKey, i64, i64) {
     let partition = node.shard.group_partition(group).await.unwrap();
     let topic = node.shard.catalog().topic(INTERNAL).unwrap().id;
     let key = PartitionKey { topic, partition };
-    let query = |timestamp| OffsetQuery { key, timestamp, leader_epoch: -1 };
+    let query = |timestamp| OffsetQuery { key, timestamp, leader_epoch: -1, is_committed: false };
     let ShardAnswer::Offsets(found) = node.ask(Ask::Offsets(vec![query(-2), query(-1)])).await else { panic!() };
     (key, found[0].offset.0, found[1].offset.0)
 }

@@ -4,12 +4,13 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, TopicId};
+use corelane::state::enlisting::Protocol;
 use corelane::state::groups::messages::{
     Answer, Command, Commit, DeleteOffsets, Described, Join, Joined, Leave, Left, Membership, OffsetKept,
     OffsetToCommit, OffsetsWanted, Sync, Synced, TopicWanted, Transaction,
 };
 use corelane::state::groups::{Append, AppendId, Effects, GroupSettings, Groups, Moment, Ticket};
-use corelane::state::transactions::messages::{Enlisting, Outcome, Speaker};
+use corelane::state::transactions::messages::{Outcome, Speaker};
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::internal::GroupRecord;
 
@@ -398,7 +399,7 @@ pub fn commit(who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
 pub fn commit_in(producer: i64, who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
     let (producer_id, epoch) = (ProducerId(producer), ProducerEpoch(0));
     let speaker = Speaker { transactional_id: format!("tx{producer}"), producer_id, epoch };
-    let transaction = Some(Transaction { speaker, enlisting: Enlisting::Add, guard: None });
+    let transaction = Some(Transaction { speaker, protocol: Protocol::Adds, entry: None });
     Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets, transaction })
 }
 

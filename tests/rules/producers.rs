@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use corelane::state::eviction::{Eviction, draw_step, line_up_to};
-use corelane::state::producers::{Appended, BatchIdentity, Original, ProducerState, Producers, Refusal, Verdict};
+use corelane::state::producers::{
+    Appended, BatchIdentity, Ended, Ending, Enlisted, MarkerRefusal, Original, ProducerState, Producers, Refusal, Verdict,
+};
 use corelane::state::window::WINDOW_BATCHES;
 use proptest::prelude::*;
 
@@ -20,6 +22,10 @@ fn batch(epoch: i16, base_sequence: i32, count: i32) -> BatchIdentity {
     }
 }
 
+fn ending(producer_id: ProducerId, epoch: i16, coordinator_epoch: i32) -> Ending {
+    Ending { producer_id, epoch: ProducerEpoch(epoch), coordinator_epoch, bumps_epoch: false }
+}
+
 /// A partition: its producers and its end.
 struct Partition {
     producers: Producers,
@@ -32,9 +38,16 @@ impl Partition {
         Self { producers: Producers::new(1), log_end: 0, now_ms: 1_000 }
     }
 
-    /// What the owner does: check, give an offset, remember.
+    /// What the owner does: check, give an offset, remember. The coordinator says yes to everything.
     fn append(&mut self, batch: BatchIdentity) -> Result<Verdict, Refusal> {
-        let verdict = self.producers.check(&batch)?;
+        self.append_as(batch, Enlisted { holds: true, lowest: None, adds: false })
+    }
+
+    fn append_as(&mut self, batch: BatchIdentity, enlisted: Enlisted) -> Result<Verdict, Refusal> {
+        let verdict = match batch.transactional {
+            true => self.producers.check_transactional(&batch, enlisted)?,
+            false => self.producers.check(&batch)?,
+        };
         if verdict == Verdict::Append {
             let appended = self.appended();
             self.producers.remember(&batch, &appended, 0);
@@ -45,6 +58,13 @@ impl Partition {
 
     fn appended(&self) -> Appended {
         Appended { base_offset: Offset(self.log_end), max_timestamp: 10_000 + self.log_end, append_ms: self.now_ms }
+    }
+
+    /// Appends a marker of an older protocol.
+    fn marker(&mut self, epoch: i16, coordinator_epoch: i32) -> Ended {
+        let at = Offset(self.log_end);
+        self.log_end += 1;
+        self.producers.replay_marker(&ending(P, epoch, coordinator_epoch), at, 2_000)
     }
 
     /// Appends, and asserts that it was new.
@@ -118,10 +138,10 @@ fn d9_an_unknown_producer_may_begin_anywhere() {
 fn d10_d11_after_a_marker_of_a_new_epoch_the_sequence_begins_at_zero() {
     let mut partition = Partition::new();
     partition.accept(batch(0, 0, 2));
-    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.marker(1, 3);
     partition.out_of_order(batch(1, 2, 1));
     partition.accept(batch(1, 0, 1));
-    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.marker(1, 3);
     partition.accept(batch(1, 1, 1));
     assert_eq!(partition.producers.get(P).unwrap().coordinator_epoch, 3);
 }
@@ -144,7 +164,7 @@ fn d14_no_writes_beside_an_open_transaction() {
     assert_eq!(partition.producers.get(P).unwrap().txn_first_offset(), Some(Offset(0)));
     assert!(matches!(partition.append(batch(0, 2, 1)), Err(Refusal::InvalidTxnState { .. })));
     partition.accept(BatchIdentity { producer_id: ProducerId(8), ..batch(0, 2, 1) });
-    partition.producers.replay_marker(P, ProducerEpoch(0), 0, 2_000);
+    partition.marker(0, 0);
     partition.accept(batch(0, 2, 1));
 }
 
@@ -203,7 +223,7 @@ impl Tables {
 
     fn end_transaction(&mut self, table: usize, id: i64) {
         self.tick += 1;
-        self.tables[table].remember_marker(ProducerId(id), ProducerEpoch(0), 0, 0, self.tick);
+        self.tables[table].remember_marker(&ending(ProducerId(id), 0, 0), Offset(i64::MAX - 1), 0, self.tick);
     }
 
     fn evict(&mut self) -> Option<(usize, i64)> {

@@ -17,7 +17,7 @@ impl<D: Disk> Shard<D> {
     pub(super) fn append_group_records(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
         let batch = match self.encoded(coordinator, &append.records) {
             Ok(records) => {
-                self.append_own_in(&coordinator.log, self.config().groups.codec, append.writer, &records)
+                self.append_own_in(&coordinator.log, self.config().groups.codec, append.writer.clone(), &records)
             }
             Err(error) => Box::pin(ready(Err(error))),
         };

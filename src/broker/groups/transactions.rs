@@ -6,6 +6,7 @@ use crate::broker::messages::Answer;
 use crate::broker::shard::{Served, Shard};
 use crate::ids::Sequence;
 use crate::runtime::disk::Disk;
+use crate::state::enlisting::Question;
 use crate::state::groups::messages::{Command, Commit, Transaction};
 use crate::wire::error_code::ErrorCode;
 
@@ -29,24 +30,17 @@ impl<D: Disk> Shard<D> {
         }))
     }
 
-    /// Brings the partition into the transaction, or sees that it is there. What was said before holds while the transaction
-    /// is open here.
+    /// Brings the partition into the transaction, or sees that it is there.
     async fn enter_transaction(
         self: &Rc<Self>,
         partition: i32,
         transaction: &mut Transaction,
     ) -> Result<(), ErrorCode> {
-        let partition = Rc::clone(&self.coordinator_of(partition)?.log.partition);
-        let speaker = transaction.speaker.clone();
-        if partition.producers.borrow().is_open(speaker.producer_id, speaker.epoch) {
-            return Ok(());
-        }
-        // Not the producer's numbers: no sequence is the first.
-        let guard = partition.enlistments.borrow_mut().begin(speaker.producer_id, speaker.epoch, Sequence(-1));
-        transaction.guard = Some(guard);
-        match self.enlist(speaker, vec![partition.name.clone()], transaction.enlisting).await {
-            ErrorCode::None => Ok(()),
-            error => Err(error),
-        }
+        let key = self.coordinator_of(partition)?.log.partition.key;
+        let (speaker, protocol) = (transaction.speaker.clone(), transaction.protocol);
+        // The batch will not have the producer's numbers.
+        let question = Question { speaker, base_sequence: Sequence(-1), protocol };
+        transaction.entry = Some(self.enter(key, &question).await?);
+        Ok(())
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Pending {
     /// What is applied when it ended well.
     pub records: Vec<GroupRecord>,
     /// Whose transaction they belong to.
-    pub writer: Option<TxnWriter>,
+    pub producer: Option<ProducerId>,
     /// What follows.
     pub then: Then,
     /// Who waits for it, and what it is told if all went well.
@@ -71,7 +71,7 @@ impl Flight {
         let mut parts = Vec::new();
         while records.len() > records_max {
             let rest = records.split_off(records_max);
-            parts.push(self.add(first, std::mem::replace(&mut records, rest), writer, Then::Nothing));
+            parts.push(self.add(first, std::mem::replace(&mut records, rest), writer.clone(), Then::Nothing));
         }
         parts.push(self.add(first, records, writer, then));
         parts
@@ -85,7 +85,8 @@ impl Flight {
     fn add(&mut self, first: AppendId, records: Vec<GroupRecord>, writer: Option<TxnWriter>, then: Then) -> Append {
         let id = AppendId(self.next);
         self.next += 1;
-        self.pending.push_back(Pending { id, first, records: records.clone(), writer, then, reply: None, ended: None });
+        let producer = writer.as_ref().map(|writer| writer.producer_id);
+        self.pending.push_back(Pending { id, first, records: records.clone(), producer, then, reply: None, ended: None });
         Append { id, records, writer }
     }
 

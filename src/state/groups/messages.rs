@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::ids::{Offset, TopicId};
-use crate::state::enlisting::Guard;
-use crate::state::transactions::messages::{Enlisting, Speaker};
+use crate::state::enlisting::{Entry, Protocol};
+use crate::state::transactions::messages::Speaker;
 use crate::wire::error_code::ErrorCode;
 
 /// What is asked of a coordinator.
@@ -180,9 +180,9 @@ pub struct Transaction {
     /// Whose.
     pub speaker: Speaker,
     /// What the version of the request wants: that the partition of the group is in it, or comes into it.
-    pub enlisting: Enlisting,
-    /// The yes of the transaction's coordinator; none while the transaction is open in the partition of the group.
-    pub guard: Option<Guard>,
+    pub protocol: Protocol,
+    /// The yes of the transaction's coordinator, once it was asked.
+    pub entry: Option<Entry>,
 }
 
 /// One partition of a [`Commit`].

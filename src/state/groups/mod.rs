@@ -40,7 +40,7 @@ use flight::{Pending, Then, group_of};
 use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted, Transaction};
 
 use crate::ids::{Offset, ProducerEpoch, ProducerId, TopicId};
-use crate::state::enlisting::Guard;
+use crate::state::enlisting;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::GroupRecord;
 
@@ -64,20 +64,20 @@ pub struct Ticket(pub u64);
 pub struct AppendId(pub u64);
 
 /// The producer whose transaction records belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnWriter {
     /// Its id.
     pub producer_id: ProducerId,
     /// Its incarnation.
     pub epoch: ProducerEpoch,
-    /// Proof that its first records may begin the transaction in the partition.
-    pub guard: Option<Guard>,
+    /// Why its first records may begin the transaction in the partition.
+    pub entry: Option<enlisting::Entry>,
 }
 
 impl TxnWriter {
     fn of(transaction: &Transaction) -> Self {
-        let Transaction { speaker, guard, .. } = transaction;
-        Self { producer_id: speaker.producer_id, epoch: speaker.epoch, guard: *guard }
+        let Transaction { speaker, entry, .. } = transaction;
+        Self { producer_id: speaker.producer_id, epoch: speaker.epoch, entry: entry.clone() }
     }
 }
 
@@ -354,8 +354,7 @@ impl Groups {
 
     /// An append has ended: what was decided becomes what is, and whoever waited is told.
     fn end(&mut self, pending: Pending, together: Result<(), ErrorCode>) {
-        let Pending { records, writer, then, reply, ended, .. } = pending;
-        let producer = writer.map(|writer| writer.producer_id);
+        let Pending { records, producer, then, reply, ended, .. } = pending;
         for (record, index) in records.into_iter().zip(0..) {
             match ended {
                 Some(Ok(base)) => self.apply_live(base.plus(index), producer, record),
