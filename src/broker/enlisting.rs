@@ -165,7 +165,8 @@ impl<D: Disk> Shard<D> {
     async fn settle_parked(self: &Rc<Self>, parking: Parking, code: ErrorCode, guard: Guard) {
         let mut verdict = Some((code, guard));
         while let Some(mut next) = self.next_parked(parking) {
-            let is_open = || self.partition(parking.0).is_none_or(|partition| partition.is_open_for(&next.question.speaker));
+            let is_open =
+                || self.partition(parking.0).is_none_or(|partition| partition.is_open_for(&next.question.speaker));
             let protocol = next.question.protocol;
             match verdict.take() {
                 Some((ErrorCode::None, guard)) => next.item.entry = Some(Entry::Asked { guard, protocol }),

@@ -229,7 +229,11 @@ async fn with_aborted<D: Disk>(partition: &Partition<D>, item: &ReadItem, fetche
         Ok(aborted) => Fetched { aborted, ..fetched },
         Err(_) if partition.is_closed() => failed(ErrorCode::UnknownTopicOrPartition),
         Err(error) => {
-            tracing::error!("{}: the aborted transactions from offset {} on are not known: {error}", partition.name, item.offset);
+            tracing::error!(
+                "{}: the aborted transactions from offset {} on are not known: {error}",
+                partition.name,
+                item.offset
+            );
             failed(ErrorCode::KafkaStorageError)
         }
     }

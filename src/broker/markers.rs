@@ -126,7 +126,12 @@ impl<D: Disk> Partition<D> {
         self.enlistments.borrow_mut().end(producer_id);
         if let (Outcome::Abort, Some(first_offset)) = (marker.outcome, ended.first_offset) {
             let last_stable_offset = ended.last_stable_offset;
-            self.log.borrow().note_aborted(AbortedTxn { producer_id, first_offset, last_offset: at, last_stable_offset });
+            self.log.borrow().note_aborted(AbortedTxn {
+                producer_id,
+                first_offset,
+                last_offset: at,
+                last_stable_offset,
+            });
         }
         Ok(staged)
     }

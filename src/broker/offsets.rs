@@ -51,12 +51,7 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Adds the epoch that the offset was written in; at the end of the log it is the present one.
-    fn with_epoch(
-        &self,
-        partition: &Partition<D>,
-        query: &OffsetQuery,
-        found: Option<TimestampOffset>,
-    ) -> FoundOffset {
+    fn with_epoch(&self, partition: &Partition<D>, query: &OffsetQuery, found: Option<TimestampOffset>) -> FoundOffset {
         let Some(TimestampOffset { offset, timestamp }) = found else { return not_found(ErrorCode::None) };
         let is_written = query.timestamp != LATEST && offset < partition.high_watermark();
         let leader_epoch = if is_written { partition.epoch_at(offset).unwrap_or(-1) } else { self.leader_epoch() };

@@ -223,7 +223,14 @@ impl<D: Disk> Shard<D> {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Fetched, String> {
-        let item = ReadItem { key: log.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
+        let item = ReadItem {
+            key: log.partition.key,
+            offset,
+            bytes_max,
+            leader_epoch: -1,
+            last_epoch: -1,
+            is_committed: false,
+        };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
             unreachable!("a read is answered as one")

@@ -279,9 +279,10 @@ impl<D: Disk> Shard<D> {
     fn write_what_is_awaited(self: &Rc<Self>, begun: &[Begun<D>], level: AckLevel) {
         let waits_for_kernel = |one: &Begun<D>| {
             let Begun::Staged(waiting) = one else { return false };
-            waiting.wait.as_ref().is_some_and(|wait| {
-                level != AckLevel::Durable || wait.partition.durability() == Durability::PageCache
-            })
+            waiting
+                .wait
+                .as_ref()
+                .is_some_and(|wait| level != AckLevel::Durable || wait.partition.durability() == Durability::PageCache)
         };
         if begun.iter().any(waits_for_kernel) {
             self.write_segments();

@@ -94,7 +94,8 @@ impl<D: Disk> Segment<D> {
         }
         let Some(seal) = self.read_seal().await else { return Ok(false) };
         let read = if seal.abort_entries == 0 { Some(Vec::new()) } else { self.read_abort_index().await? };
-        let fits = |all: &Vec<AbortedTxn>| (all.len(), crc_of(all)) == (seal.abort_entries as usize, seal.crcs.txnindex);
+        let fits =
+            |all: &Vec<AbortedTxn>| (all.len(), crc_of(all)) == (seal.abort_entries as usize, seal.crcs.txnindex);
         let Some(all) = read.filter(fits) else { return Ok(false) };
         let mut aborts = self.aborts.borrow_mut();
         if aborts.known.is_none() {
@@ -216,8 +217,8 @@ pub async fn rebuild<D: Disk>(segments: &[Rc<Segment<D>>]) -> io::Result<Vec<Abo
         }
         for (facts, first_offset, last_stable_offset) in ended {
             let bytes = segment.read_batch(&facts).await?;
-            let is_abort =
-                BatchHeader::read(&bytes).is_ok_and(|header| refill::control_kind(&bytes, &header) == ControlKind::Abort);
+            let is_abort = BatchHeader::read(&bytes)
+                .is_ok_and(|header| refill::control_kind(&bytes, &header) == ControlKind::Abort);
             if is_abort {
                 let (producer_id, last_offset) = (crate::ids::ProducerId(facts.producer_id), facts.last_offset);
                 aborted.push(AbortedTxn { producer_id, first_offset, last_offset, last_stable_offset });

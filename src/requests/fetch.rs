@@ -109,12 +109,7 @@ fn bytes_wanted(wanted: &[Wanted]) -> usize {
 
 /// Reads what is there now; returns how many bytes. The owners are asked one after another, so that the limit holds over
 /// all of them and the first batch goes out whole, once.
-async fn read<D: Disk>(
-    shard: &Rc<Shard<D>>,
-    wanted: &mut [Wanted],
-    bytes_max: usize,
-    is_committed: bool,
-) -> usize {
+async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize, is_committed: bool) -> usize {
     let (mut left, mut bytes) = (bytes_max, 0);
     let mut first_whole = true;
     let mut at = 0;

@@ -54,12 +54,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         return Ok(Begun::Now(finish(&refused, version, correlation_id, is_silent)));
     }
     let (acks, topics) = (produce.acks, produce.topics);
-    let asker = Asker {
-        version,
-        acks,
-        transactional_id: produce.transactional_id,
-        verifies: true,
-    };
+    let asker = Asker { version, acks, transactional_id: produce.transactional_id, verifies: true };
     let mut asks: Vec<(ShardId, Vec<ProduceItem>)> = Vec::with_capacity(1);
     let mut slots = Vec::with_capacity(topics.len());
     let catalog = shard.catalog();

@@ -58,7 +58,12 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
     })?;
     reader.skip_tagged("the request")?;
     let speaker = Speaker { transactional_id, producer_id, epoch };
-    Ok(Asked { who, retention_ms: None, topics, transaction: Some(Transaction { speaker, protocol: protocol_of(version), entry: None }) })
+    Ok(Asked {
+        who,
+        retention_ms: None,
+        topics,
+        transaction: Some(Transaction { speaker, protocol: protocol_of(version), entry: None }),
+    })
 }
 
 fn protocol_of(version: i16) -> Protocol {

@@ -180,7 +180,10 @@ mod tests {
     fn a_no_is_told_as_the_version_knows_it() {
         use ErrorCode as E;
         let told = |code: E| [10, 11, 12].map(|version| Protocol::of_produce(version).told(code));
-        assert_eq!(told(E::TransactionAbortable), [E::InvalidTxnState, E::TransactionAbortable, E::TransactionAbortable]);
+        assert_eq!(
+            told(E::TransactionAbortable),
+            [E::InvalidTxnState, E::TransactionAbortable, E::TransactionAbortable]
+        );
         assert_eq!(told(E::ProducerFenced), [E::InvalidProducerEpoch; 3]);
         let replicas = E::NotEnoughReplicas;
         assert_eq!(told(E::ConcurrentTransactions), [replicas, replicas, E::ConcurrentTransactions]);

@@ -101,7 +101,9 @@ pub enum Refusal {
         producer_id: ProducerId,
     },
     /// A batch that would begin a transaction here which no coordinator knows (→ INVALID_TXN_STATE).
-    #[error("producer {producer_id:?} has no open transaction here, and none was begun at its coordinator for this batch")]
+    #[error(
+        "producer {producer_id:?} has no open transaction here, and none was begun at its coordinator for this batch"
+    )]
     NotEnlisted {
         /// The producer.
         producer_id: ProducerId,

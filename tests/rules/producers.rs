@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use corelane::state::eviction::{Eviction, draw_step, line_up_to};
 use corelane::state::producers::{
-    Appended, BatchIdentity, Ended, Ending, Enlisted, MarkerRefusal, Original, ProducerState, Producers, Refusal, Verdict,
+    Appended, BatchIdentity, Ended, Ending, Enlisted, Original, ProducerState, Producers, Refusal,
+    Verdict,
 };
 use corelane::state::window::WINDOW_BATCHES;
 use proptest::prelude::*;

@@ -120,7 +120,14 @@ impl Node {
     }
 
     pub(crate) async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1, is_committed: false };
+        let item = ReadItem {
+            key,
+            offset: Offset(offset),
+            bytes_max: 1 << 20,
+            leader_epoch: -1,
+            last_epoch: -1,
+            is_committed: false,
+        };
         let limits = ReadLimits { bytes_max: 1 << 20, first_whole: true };
         let Answer::Read(mut found) = self.ask(Ask::Read(vec![item], limits)).await else { panic!() };
         found.remove(0)

@@ -148,7 +148,8 @@ impl Cluster {
     }
 
     pub async fn read(&self, at: usize, key: PartitionKey, offset: i64, bytes_max: usize) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
+        let item =
+            ReadItem { key, offset: Offset(offset), bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let shard = self.shard(at);
         let asked = shard.ask(shard.owner(key), Ask::Read(vec![item], limits));

@@ -38,7 +38,9 @@ pub(super) fn check(check: &Check, place: &Place, aborted: &[AbortedTxn]) {
         let missing = wanted.iter().filter(|txn| !is_known(txn)).count();
         if let Some(first) = wanted.iter().find(|txn| !is_known(txn)) {
             let (id, marker) = (first.producer_id.0, first.last_offset);
-            let what = format!("{missing} aborted transactions are not in it, the first is that of producer {id} up to {marker}");
+            let what = format!(
+                "{missing} aborted transactions are not in it, the first is that of producer {id} up to {marker}"
+            );
             check.findings.damage(&path, None, what, FOLLOWS);
         }
     }

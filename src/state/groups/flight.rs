@@ -86,7 +86,15 @@ impl Flight {
         let id = AppendId(self.next);
         self.next += 1;
         let producer = writer.as_ref().map(|writer| writer.producer_id);
-        self.pending.push_back(Pending { id, first, records: records.clone(), producer, then, reply: None, ended: None });
+        self.pending.push_back(Pending {
+            id,
+            first,
+            records: records.clone(),
+            producer,
+            then,
+            reply: None,
+            ended: None,
+        });
         Append { id, records, writer }
     }
 
