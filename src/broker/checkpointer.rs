@@ -284,6 +284,7 @@ impl<D: Disk> Shard<D> {
             partition.sealed_through.set(segment_base);
         }
         partition.recovery_point.set(end);
+        partition.checkpointed_base.set(segment_base);
         let entry = PartitionEntry {
             log_id: partition.log_id,
             removed: false,

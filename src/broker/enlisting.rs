@@ -89,27 +89,30 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    /// Has a batch wait; gives it back where nothing needs to be asked.
-    pub(super) fn park(
-        self: &Rc<Self>,
-        item: ProduceItem,
-        to_ask: &mut Vec<Parking>,
-    ) -> Result<Receiver<Waiting<D>>, ProduceItem> {
-        let Some(Entry::Ask(question)) = &item.entry else { return Err(item) };
+    /// Whether a batch must wait; where it is the first of its kind, the coordinator is to be asked.
+    pub(super) fn must_wait(&self, item: &ProduceItem, to_ask: &mut Vec<Parking>) -> bool {
+        let Some(Entry::Ask(question)) = &item.entry else { return false };
         let parking = (item.key, question.speaker.producer_id);
-        let mut parked = self.parked.0.borrow_mut();
-        let is_first = !parked.contains_key(&parking);
-        if is_first {
-            match self.partition(item.key) {
-                Some(partition) if !partition.is_open_for(&question.speaker) => {}
-                _ => return Err(item),
-            }
+        if self.parked.0.borrow().contains_key(&parking) {
+            return true;
+        }
+        let is_new = self.partition(item.key).is_some_and(|partition| !partition.is_open_for(&question.speaker));
+        if is_new {
             to_ask.push(parking);
         }
+        is_new
+    }
+
+    /// Has a batch wait that must.
+    pub(super) fn park(&self, item: ProduceItem) -> Receiver<Waiting<D>> {
         let (sender, receiver) = once();
-        let question = Question::clone(question);
-        parked.entry(parking).or_default().push_back(Parked { item, question, sender });
-        Ok(receiver)
+        if let Some(Entry::Ask(question)) = &item.entry {
+            let question = Question::clone(question);
+            let parking = (item.key, question.speaker.producer_id);
+            let parked = Parked { item, question, sender };
+            self.parked.0.borrow_mut().entry(parking).or_default().push_back(parked);
+        }
+        receiver
     }
 
     /// Asks for those that were parked as the first of their kind: the batches of one request.

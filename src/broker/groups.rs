@@ -191,8 +191,7 @@ impl<D: Disk> Shard<D> {
         for partition in 0..topic.partition_count() {
             let key = PartitionKey { topic: topic.id, partition };
             let Some(log) = self.partition(key).filter(|_| self.groups.at(key).is_none()) else { continue };
-            let coordinator =
-                Rc::new(Coordinator::new(log, settings_of(self.config()), self.config().groups.rewrite_bytes));
+            let coordinator = Rc::new(Coordinator::new(log, settings_of(self.config())));
             self.groups.coordinators.borrow_mut().insert(key, Rc::clone(&coordinator));
             to_load.push(coordinator);
         }

@@ -117,6 +117,8 @@ pub struct Partition<D: Disk> {
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
+    /// Base of the segment that the last checkpoint calls the active one.
+    pub checkpointed_base: Cell<Offset>,
     /// How far compaction has come.
     pub cleaning: Cleaning,
 }
@@ -164,6 +166,7 @@ impl<D: Disk> Partition<D> {
             is_epoch_begun: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
+            checkpointed_base: Cell::default(),
             cleaning: Cleaning::default(),
         }
     }

@@ -14,7 +14,6 @@ use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
 use crate::runtime::signal::Receiver;
-use crate::state::enlisting::Entry;
 use crate::state::producers::Enlisted;
 use crate::wire::admission::Refused;
 use crate::wire::error_code::ErrorCode;
@@ -166,12 +165,9 @@ impl<D: Disk> Shard<D> {
 
     /// Stages a batch, unless its producer's coordinator has to be asked first: then what has to be asked is in `to_ask`.
     fn begin_item(self: &Rc<Self>, item: ProduceItem, to_ask: &mut Vec<Parking>) -> Begun<D> {
-        match item.entry {
-            Some(Entry::Ask(_)) => match self.park(item, to_ask) {
-                Ok(parked) => Begun::Parked(parked),
-                Err(item) => Begun::Staged(self.stage_item(item)),
-            },
-            _ => Begun::Staged(self.stage_item(item)),
+        match self.must_wait(&item, to_ask) {
+            true => Begun::Parked(self.park(item)),
+            false => Begun::Staged(self.stage_item(item)),
         }
     }
 

@@ -193,13 +193,6 @@ pub const SETTINGS: &[Setting] = &[
     )
     .at_least(1 << 20),
     Setting::new(
-        "corelane.offsets.rewrite.bytes",
-        Long,
-        Some("16777216"),
-        "When a partition of `__consumer_offsets` has grown by this, and by four times what is kept in it, its coordinator writes that anew and lets go of the rest, so that a start need not read more.",
-    )
-    .at_least(1024),
-    Setting::new(
         "corelane.producers.max",
         Int,
         Some("1000000"),

@@ -47,10 +47,6 @@ impl<D: Disk> Shard<D> {
             if let Some(applied) = pending.applied {
                 applied.send(result.err().unwrap_or(ErrorCode::None));
             }
-            if coordinator.is_worth_writing_anew() {
-                // Nothing new, until nothing is on its way.
-                coordinator.log.doubt();
-            }
         }
         coordinator.is_settling.set(false);
         self.settle_doubt(&coordinator);
@@ -67,11 +63,9 @@ impl<D: Disk> Shard<D> {
             coordinator.refuse_all();
             tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.log.partition.name);
             host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
-        } else if coordinator.is_worth_writing_anew() {
-            host::spawn(Queue::Requests, async move { shard.rewrite_groups(&coordinator).await });
         } else {
             coordinator.log.enter(Phase::Serving);
-            self.look_at_deadline(&coordinator);
+            shard.look_at_deadline(&coordinator);
         }
     }
 
@@ -82,14 +76,6 @@ impl<D: Disk> Shard<D> {
         if coordinator.log.all_durable(|| log.is_failed()).await {
             self.load_coordinator(coordinator).await;
         }
-    }
-
-    /// Writes all that is kept, then moves the log start to where that begins.
-    async fn rewrite_groups(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
-        let records = coordinator.groups.borrow().kept();
-        let (config, encoded) = (&self.config().groups, self.encoded(coordinator, &records));
-        self.rewrite_own(&coordinator.log, config.codec, encoded, config.rewrite_bytes).await;
-        self.settle_doubt(coordinator);
     }
 
     /// Keys and values of records.

@@ -61,9 +61,9 @@ pub struct Coordinator<D: Disk> {
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings, grown_bytes_max: u64) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
         Self {
-            log: OwnLog::new(partition, grown_bytes_max),
+            log: OwnLog::new(partition, u64::MAX),
             groups: RefCell::new(Groups::new(settings.clone())),
             settings,
             waiting: RefCell::default(),
@@ -136,12 +136,6 @@ impl<D: Disk> Coordinator<D> {
         [impatient, groups].into_iter().flatten().min()
     }
 
-    /// True when what is kept ought to be written anew. Not while a transaction is open: what waits for its marker would have
-    /// to be written anew, too, without coming to stand behind what has overtaken it.
-    pub(super) fn is_worth_writing_anew(&self) -> bool {
-        self.log.has_grown() && !self.groups.borrow().has_pending()
-    }
-
     pub(super) fn queue(&self, pending: Pending) {
         self.appends.borrow_mut().push_back(pending);
     }
@@ -151,8 +145,8 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known to the groups, and they serve.
-    pub(super) fn loaded(&self, groups: Groups, end: Offset, bytes: u64) {
+    pub(super) fn loaded(&self, groups: Groups, end: Offset) {
         *self.groups.borrow_mut() = groups;
-        self.log.loaded(end, bytes);
+        self.log.loaded(end, 0);
     }
 }

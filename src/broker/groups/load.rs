@@ -1,7 +1,7 @@
 //! A coordinator's start: everything in its partition, oldest first, before anybody is answered.
 //!
 //! Until then clients are told to come again (14), so that nobody is given an offset that was overtaken since. The log
-//! is read from its start, which `Shard::rewrite_own` moves on.
+//! is read from its start; compaction keeps what is to be read short, and may go on meanwhile.
 
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
@@ -30,7 +30,6 @@ struct Replay {
     /// The offset behind the last batch.
     next: Offset,
     records: usize,
-    bytes: u64,
     /// Topics that offsets were kept for at some time, by name and id.
     topics: BTreeSet<(String, TopicId)>,
     last_topic: Option<(String, TopicId)>,
@@ -85,7 +84,7 @@ impl<D: Disk> Shard<D> {
 
     fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay) {
         replay.groups.loaded(super::moment());
-        coordinator.loaded(replay.groups, replay.next, replay.bytes);
+        coordinator.loaded(replay.groups, replay.next);
         // What was deleted while nobody was there to forget it.
         let catalog = self.catalog();
         for (topic, id) in &replay.topics {
@@ -125,7 +124,6 @@ impl<D: Disk> Shard<D> {
                 self.replay_batch(bytes, &batch, replay)
                     .map_err(|why| format!("the batch at offset {}: {why}", batch.header.base_offset))?;
                 replay.next = batch.header.next_offset();
-                replay.bytes += batch.bytes.len() as u64;
             }
             host::yield_now().await;
         }
@@ -154,7 +152,7 @@ impl<D: Disk> Shard<D> {
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
         let (topics, unknown) = (BTreeSet::new(), HashSet::new());
-        Self { groups, next, records: 0, bytes: 0, topics, last_topic: None, unknown }
+        Self { groups, next, records: 0, topics, last_topic: None, unknown }
     }
 
     fn take(

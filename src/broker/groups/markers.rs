@@ -11,8 +11,8 @@ use crate::runtime::signal::once;
 use crate::wire::error_code::ErrorCode;
 
 impl<D: Disk> Shard<D> {
-    /// Whether a marker may be staged in a partition now. A coordinator that is reading its log, or writes it anew, would
-    /// miss it.
+    /// Whether a marker may be staged in a partition now. A coordinator that is reading its log, or is about
+    /// to, would miss it.
     ///
     /// # Errors
     /// 6, after which it is sent again.

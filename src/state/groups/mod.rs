@@ -197,7 +197,8 @@ impl Groups {
         self.desk.take_effects()
     }
 
-    /// What is kept, as the records that restore it: for each group its members, then its offsets.
+    /// What is kept, as the records that restore it: for each group its members, then its offsets. Two that say the same
+    /// are the same.
     #[must_use]
     pub fn kept(&self) -> Vec<GroupRecord> {
         self.table.values().flat_map(Entry::kept).collect()
