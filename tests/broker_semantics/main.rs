@@ -25,5 +25,6 @@ mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;
+mod transactional_ids;
 mod wire;
 mod world;
