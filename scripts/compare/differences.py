@@ -70,7 +70,7 @@ def error_codes(answer: object) -> Iterator[int]:
     """Every error code of an answer."""
     if isinstance(answer, dict):
         for name, value in answer.items():
-            if name == "error_code":
+            if name in ("error_code", "partition_error_code"):
                 yield value
             else:
                 yield from error_codes(value)

@@ -74,7 +74,6 @@ impl<D: Disk> Shard<D> {
     ///
     /// # Errors
     /// What the coordinator has answered; 3 for a partition that is not here.
-    #[expect(dead_code, reason = "the coordinators of groups ask by it once they take offsets in transactions")]
     pub(super) async fn enter(self: &Rc<Self>, key: PartitionKey, question: &Question) -> Result<Entry, ErrorCode> {
         let partition = self.find_partition(key)?;
         let protocol = question.protocol;

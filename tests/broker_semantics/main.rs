@@ -12,6 +12,7 @@ mod harness;
 mod bad_batches;
 mod delete_records;
 mod duplicates;
+mod eos_offsets;
 mod epochs;
 mod fetch;
 mod forgotten;

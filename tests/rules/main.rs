@@ -26,6 +26,7 @@ mod groups_host;
 mod groups_members;
 mod groups_model;
 mod groups_offsets;
+mod groups_transactions;
 mod groups_world;
 mod held_up;
 mod index;

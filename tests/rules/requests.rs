@@ -706,7 +706,7 @@ fn pages_lead_through_every_partition() {
     }
 }
 
-const COLD: [Api; 22] = [
+const COLD: [Api; 23] = [
     Api::Metadata,
     Api::ApiVersions,
     Api::CreateTopics,
@@ -719,6 +719,7 @@ const COLD: [Api; 22] = [
     Api::DescribeCluster,
     Api::DescribeTopicPartitions,
     Api::OffsetCommit,
+    Api::TxnOffsetCommit,
     Api::OffsetFetch,
     Api::FindCoordinator,
     Api::JoinGroup,
