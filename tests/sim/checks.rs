@@ -13,8 +13,8 @@ use crate::ledger::LEDGER;
 use crate::producers::{Round, send};
 use crate::readers::{batches, mark_of};
 use crate::support::dice::Dice;
-use crate::{groups, ledger};
 use crate::world::{Client, Named, Pending, Promise, Session, WINDOW};
+use crate::{groups, ledger};
 
 /// Everything; the world is then up to date.
 pub async fn check(client: &Client, dice: &mut Dice) {

@@ -53,6 +53,9 @@ struct Transaction {
 pub struct Payer {
     /// Producer id and epoch; none before it is taken over again.
     pub identity: Option<(i64, i16)>,
+    /// It speaks the classic protocol from the last time that it was taken over: the same epoch must not be used for both, a
+    /// batch of the other one would come into a transaction that is being ended. Clients keep to that, too.
+    pub is_classic: bool,
     sequences: BTreeMap<i32, i32>,
     transactions: Vec<Transaction>,
 }
@@ -159,7 +162,8 @@ impl Ledger {
             for (number, transaction) in payer.transactions.iter_mut().enumerate() {
                 let found: Vec<_> =
                     transaction.batches.iter().map(|paid| there.get(&paid.stamp).copied().unwrap_or(0)).collect();
-                let (is_whole, is_empty) = (found.iter().all(|count| *count == 1), found.iter().all(|count| *count == 0));
+                let (is_whole, is_empty) =
+                    (found.iter().all(|count| *count == 1), found.iter().all(|count| *count == 0));
                 let was_seen = transaction.batches.iter().any(|paid| self.seen.contains(&paid.stamp));
                 let committed = match transaction.fate {
                     Fate::Committed => is_whole,
@@ -172,7 +176,10 @@ impl Ledger {
                     Fate::Open | Fate::Aborted => is_empty && !was_seen,
                     Fate::Unknown => (is_whole || is_empty) && (is_whole || !was_seen),
                 };
-                assert!(is_right, "payer {at}, transaction {number}: {transaction:?}, found {found:?}, seen {was_seen}");
+                assert!(
+                    is_right,
+                    "payer {at}, transaction {number}: {transaction:?}, found {found:?}, seen {was_seen}"
+                );
                 transaction.fate = if committed { Fate::Committed } else { Fate::Aborted };
                 if let (true, Some(offset)) = (committed, transaction.offset) {
                     newest = offset;
@@ -252,11 +259,21 @@ async fn read_committed(client: &Client, dice: &mut Dice, is_all: bool) -> Visib
                 break;
             }
             if is_all && std::env::var_os("SIM_TELL").is_some() {
-                println!("  {LEDGER}-{partition} from {next}: {} batches, aborted {aborted:?}", read.len());
+                println!("  {LEDGER}-{partition} from {next}: aborted {aborted:?}");
+                for (facts, batch) in &read {
+                    let what =
+                        if facts.attributes & 0x20 == 0 { "" } else { ["abort", "commit"][usize::from(batch[69])] };
+                    let stamp = facts.base_timestamp - STAMP;
+                    let (id, epoch) = (facts.producer_id, facts.producer_epoch);
+                    println!("    {} of {id}/{epoch}, {stamp} {what}", facts.base_offset);
+                }
             }
             reader.expect(aborted);
             for (facts, batch) in read {
-                assert!(facts.base_offset.0 == next && facts.next_offset().0 <= stable, "{facts:?} at {next} of {stable}");
+                assert!(
+                    facts.base_offset.0 == next && facts.next_offset().0 <= stable,
+                    "{facts:?} at {next} of {stable}"
+                );
                 next = facts.next_offset().0;
                 reader.take(&facts, &batch);
             }

@@ -72,6 +72,7 @@ pub async fn take_over(client: &Client, at: usize, tries: usize, dice: &mut Dice
             Ok((id, epoch)) => {
                 let world = &mut *client.world.borrow_mut();
                 world.ledger.payers[at].begin_again(id.0, epoch.0);
+                world.ledger.payers[at].is_classic = dice.below(3) == 0;
                 world.one("payers that took their id over");
                 return true;
             }
@@ -118,8 +119,11 @@ impl Payment<'_> {
 
     /// One transaction, from its first batch to its end or to where the payer gives up.
     async fn pay(&mut self, dice: &mut Dice) {
-        let protocol = if dice.below(3) == 0 { Protocol::Classic } else { Protocol::Bumping };
-        let number = self.client.world.borrow_mut().ledger.payers[self.at].begin();
+        let (number, is_classic) = {
+            let payer = &mut self.client.world.borrow_mut().ledger.payers[self.at];
+            (payer.begin(), payer.is_classic)
+        };
+        let protocol = if is_classic { Protocol::Classic } else { Protocol::Bumping };
         let mut is_well = true;
         for _ in 0..1 + dice.below(3) {
             is_well = is_well && self.write_some(number, protocol, dice).await;
@@ -154,7 +158,9 @@ impl Payment<'_> {
         for (batch, answer) in sent {
             let result = produced(in_time("a batch of a transaction", answer).await);
             match result.error {
-                ErrorCode::None => self.client.world.borrow_mut().ledger.told(self.at, number, batch, result.base_offset.0),
+                ErrorCode::None => {
+                    self.client.world.borrow_mut().ledger.told(self.at, number, batch, result.base_offset.0)
+                }
                 error if passes(error) => is_well = false,
                 // One before it was refused, or the payer was taken over.
                 ErrorCode::OutOfOrderSequenceNumber if !is_well => {}
@@ -201,9 +207,8 @@ impl Payment<'_> {
             let payer = &mut world.ledger.payers[self.at];
             let sequence = payer.next_sequence(partition, records);
             let (id, epoch) = self.identity;
-            let mut builder = BatchBuilder::new()
-                .producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence))
-                .transactional();
+            let mut builder =
+                BatchBuilder::new().producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence)).transactional();
             for _ in 0..records {
                 builder = builder.value(STAMP + stamp, &vec![b'$'; 1 + dice.below(400)]);
             }
@@ -237,7 +242,8 @@ impl Payment<'_> {
             leader_epoch: -1,
             metadata: String::new(),
         }];
-        let who = groups::Membership { group: group.clone(), generation: -1, member_id: String::new(), instance_id: None };
+        let who =
+            groups::Membership { group: group.clone(), generation: -1, member_id: String::new(), instance_id: None };
         let enlists = if protocol == Protocol::Classic { Enlists::Abortable } else { Enlists::Adds };
         let transaction = Some(groups::Transaction { speaker: self.speaker(), protocol: enlists, entry: None });
         let commit = groups::Commit { who, retention_ms: None, offsets, transaction };
@@ -261,14 +267,20 @@ impl Payment<'_> {
         }
         let command = Command::End { speaker: self.speaker(), outcome, protocol };
         for _ in 0..TRIES {
-            let transactions::Answer::Producer(answer) = ask(self.client, command.clone(), dice).await else { panic!() };
+            let transactions::Answer::Producer(answer) = ask(self.client, command.clone(), dice).await else {
+                panic!()
+            };
             match answer {
                 Ok((id, epoch)) => {
                     let world = &mut *self.client.world.borrow_mut();
                     let payer = &mut world.ledger.payers[self.at];
                     payer.settle(number, if outcome == Outcome::Commit { Fate::Committed } else { Fate::Aborted });
                     payer.go_on_as(id.0, epoch.0);
-                    world.one(if outcome == Outcome::Commit { "transactions committed" } else { "transactions aborted" });
+                    world.one(if outcome == Outcome::Commit {
+                        "transactions committed"
+                    } else {
+                        "transactions aborted"
+                    });
                     return;
                 }
                 // Nothing of it has come to a coordinator.

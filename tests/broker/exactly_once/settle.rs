@@ -27,6 +27,11 @@ pub fn settle(what: &str, call: impl Fn() -> KafkaResult<()>) -> Settled {
         let error = match call() {
             Ok(()) => return Settled::Done,
             Err(KafkaError::Transaction(error)) => error,
+            // What was sent is waited for first, no longer than the call may take.
+            Err(KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut)) => {
+                assert!(begun.elapsed() < patience(), "{what}: what was sent is not acknowledged");
+                continue;
+            }
             Err(error) => panic!("{what}: {error}"),
         };
         if std::env::var_os("TEST_VERBOSE").is_some() {
