@@ -29,7 +29,7 @@ const TOPIC: &[(&str, &str)] = &[
 
 fn settings() -> Vec<(&'static str, &'static str)> {
     let mut settings = SMALL.to_vec();
-    settings.extend([("log.cleaner.backoff.ms", "500"), ("corelane.tail.cache.bytes", "0")]);
+    settings.push(("log.cleaner.backoff.ms", "500"));
     settings
 }
 
