@@ -43,9 +43,9 @@ impl<D: Disk> Shard<D> {
         });
         match staged {
             Err(error) => Box::pin(std::future::ready(error)),
-            Ok((partition, (staged, bytes))) => {
+            Ok((partition, staged)) => {
                 let is_of_groups = &*partition.name.topic == OFFSETS_TOPIC;
-                let on_its_way = self.durable(partition, &staged, bytes);
+                let on_its_way = self.durable(partition, &staged);
                 match is_of_groups {
                     true => self.pass_group_marker(marker.key, marker, on_its_way),
                     false => Box::pin(async move { on_its_way.await.err().unwrap_or(ErrorCode::None) }),
@@ -54,18 +54,13 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    fn stage_marker(
-        self: &Rc<Self>,
-        partition: &Rc<Partition<D>>,
-        marker: &Marker,
-    ) -> Result<(Staged, u64), ErrorCode> {
+    fn stage_marker(self: &Rc<Self>, partition: &Rc<Partition<D>>, marker: &Marker) -> Result<Staged, ErrorCode> {
         let batch = self.marker_batch(partition, marker)?;
         let bytes = batch.bytes.len();
         if !self.log().has_room(bytes) {
             return Err(ErrorCode::KafkaStorageError); // it is sent again
         }
-        let staged = self.stage_by(partition, bytes, |context| partition.stage_marker(marker, &batch, context))?;
-        Ok((staged, bytes as u64))
+        self.stage_by(partition, bytes, |context| partition.stage_marker(marker, &batch, context))
     }
 
     fn marker_batch(&self, partition: &Partition<D>, marker: &Marker) -> Result<CheckedBatch, ErrorCode> {
@@ -88,11 +83,11 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Ready when what was staged is durable, whatever the topic promises, and readable.
-    pub(super) fn durable(&self, partition: Rc<Partition<D>>, staged: &Staged, bytes: u64) -> OnItsWay {
+    pub(super) fn durable(&self, partition: Rc<Partition<D>>, staged: &Staged) -> OnItsWay {
         let (log, base, end) = (self.log().clone(), staged.base_offset, staged.end);
         Box::pin(async move {
             match partition.is_durable(&log, end).await {
-                true => Ok(Appended { base, end, bytes }),
+                true => Ok(Appended { base, end }),
                 false => Err(ErrorCode::KafkaStorageError),
             }
         })

@@ -10,21 +10,20 @@ use std::cell::Cell;
 use std::future::ready;
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use super::messages::{AckLevel, Answer, Ask, CheckedBatch, Fetched, ProduceItem, ReadItem, ReadLimits};
 use super::partition::{Partition, unsigned};
 use super::shard::{LocalFuture, Shard};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::wire::batch::{Attributes, BatchHeader, Codec};
+use crate::runtime::host;
+use crate::wire::batch::{Attributes, BatchHeader, BatchRef, Batches, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::KeyValue;
-
-/// Keys and values in one batch of a log that is written anew: far below what a topic accepts, whatever stands around them.
-const BATCH_BYTES: usize = 256 << 10;
-/// A log is worth writing anew when it has grown by so many times what is kept.
-const REWRITE_FACTOR: u64 = 4;
+use crate::wire::stored::RecordData;
 
 /// Where a coordinator is in its life; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +42,6 @@ pub(super) struct Appended {
     pub(super) base: Offset,
     /// The offset behind its last.
     pub(super) end: Offset,
-    /// Its size.
-    pub(super) bytes: u64,
 }
 
 /// A batch on its way to the log; ready when it is durable.
@@ -58,21 +55,11 @@ pub(super) struct OwnLog<D: Disk> {
     applied_end: Cell<Offset>,
     /// The log has records that the coordinator does not know.
     has_missed: Cell<bool>,
-    /// Bytes that the log has grown by since all that is kept was written anew, and how many are enough.
-    grown_bytes: Cell<u64>,
-    grown_bytes_max: Cell<u64>,
 }
 
 impl<D: Disk> OwnLog<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, grown_bytes_max: u64) -> Self {
-        Self {
-            partition,
-            phase: Cell::new(Phase::Loading),
-            applied_end: Cell::default(),
-            has_missed: Cell::default(),
-            grown_bytes: Cell::default(),
-            grown_bytes_max: Cell::new(grown_bytes_max),
-        }
+    pub(super) fn new(partition: Rc<Partition<D>>) -> Self {
+        Self { partition, phase: Cell::new(Phase::Loading), applied_end: Cell::default(), has_missed: Cell::default() }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -100,8 +87,7 @@ impl<D: Disk> OwnLog<D> {
     }
 
     /// Everything below `end` is known to the coordinator, and it serves.
-    pub(super) fn loaded(&self, end: Offset, bytes: u64) {
-        self.grown_bytes.set(bytes);
+    pub(super) fn loaded(&self, end: Offset) {
         self.applied_end.set(end);
         self.has_missed.set(false);
         self.enter(Phase::Serving);
@@ -109,8 +95,7 @@ impl<D: Disk> OwnLog<D> {
 
     /// A batch is durable and about to be applied.
     pub(super) fn note_appended(&self, appended: Appended) {
-        let Appended { base, end, bytes } = appended;
-        self.grown_bytes.set(self.grown_bytes.get().saturating_add(bytes));
+        let Appended { base, end } = appended;
         if base != self.applied_end.replace(end) {
             self.has_missed.set(true);
             self.doubt();
@@ -122,18 +107,6 @@ impl<D: Disk> OwnLog<D> {
         if self.phase.get() == Phase::Serving {
             self.phase.set(Phase::Doubtful);
         }
-    }
-
-    /// True when so much was appended that it is worth writing anew what is kept.
-    #[allow(dead_code, reason = "compaction does this for groups; for logs that it does not keep short enough")]
-    pub(super) fn has_grown(&self) -> bool {
-        self.grown_bytes.get() > self.grown_bytes_max.get()
-    }
-
-    /// All that is kept was written anew, which took `bytes`; the next time comes at a multiple of it.
-    fn note_rewritten(&self, bytes: u64, least: u64) {
-        self.grown_bytes.set(0);
-        self.grown_bytes_max.set(least.max(bytes.saturating_mul(REWRITE_FACTOR)));
     }
 
     /// True when the log holds nothing that the coordinator does not know.
@@ -158,7 +131,7 @@ impl<D: Disk> Shard<D> {
             Ok(batch) => batch,
             Err(error) => return Box::pin(ready(Err(error))),
         };
-        let (count, bytes) = (i64::from(batch.header.records_count), batch.bytes.len() as u64);
+        let count = i64::from(batch.header.records_count);
         let item = ProduceItem { key, checked: Ok(batch), entry: None };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
@@ -168,7 +141,7 @@ impl<D: Disk> Shard<D> {
             match produced.error {
                 ErrorCode::None => {
                     let base = produced.base_offset;
-                    Ok(Appended { base, end: base.plus(count), bytes })
+                    Ok(Appended { base, end: base.plus(count) })
                 }
                 error => Err(error),
             }
@@ -219,76 +192,37 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    /// Keeps a log short: writes all that is kept at its end, then moves the log start to where that begins.
-    ///
-    /// Nothing may be on its way meanwhile: an older value would be written behind a newer one. Clients are told to come
-    /// again (14) for as long as it takes, which is some ms for each 10,000 records. A crash in between leaves a log that
-    /// says the same, some of it twice.
-    #[allow(dead_code, reason = "as has_grown")]
-    pub(super) async fn rewrite_own(
+    /// Gives every batch of a coordinator's log to `take`, the oldest first, with the bytes that it is part of; tells the
+    /// offset behind the last.
+    pub(super) async fn each_own_batch(
         self: &Rc<Self>,
         log: &OwnLog<D>,
-        codec: i16,
-        kept: Result<Vec<KeyValue>, ErrorCode>,
-        least: u64,
-    ) {
-        let from = log.partition.log.borrow().end();
-        let written = match kept {
-            Ok(records) => self.write_anew(log, codec, records).await,
-            Err(error) => Err(error),
-        };
-        match written.and_then(|bytes| self.let_go_of(log, from).map(|()| bytes)) {
-            Ok(bytes) => log.note_rewritten(bytes, least),
-            Err(error) => {
-                tracing::warn!("{}: cannot be shortened now: {error}", log.partition.name);
-                // Tried again after as much has come.
-                log.note_rewritten(0, least);
+        bytes_max: usize,
+        mut take: impl FnMut(&Bytes, &BatchRef<'_>) -> Result<(), String>,
+    ) -> Result<Offset, String> {
+        let (mut next, end) = (log.partition.log_start(), log.partition.high_watermark());
+        while next < end {
+            let from = next;
+            for part in self.read_own(log, from, bytes_max).await?.records.parts {
+                let bytes = match part {
+                    RecordData::Batch(batch) => batch.to_bytes(),
+                    RecordData::Whole(bytes) => bytes,
+                };
+                for batch in Batches::checked(&bytes) {
+                    let batch = batch.map_err(|error| format!("behind offset {next}: {error}"))?;
+                    // Of what was read, the first batch may begin before the offset that was asked for.
+                    if batch.header.next_offset() > next {
+                        let base = batch.header.base_offset;
+                        take(&bytes, &batch).map_err(|why| format!("the batch at offset {base}: {why}"))?;
+                        next = batch.header.next_offset();
+                    }
+                    host::yield_now().await;
+                }
+            }
+            if next == from {
+                return Err(format!("nothing can be read at offset {from}, the end is {end}"));
             }
         }
+        Ok(next)
     }
-
-    /// Bytes that it took.
-    async fn write_anew(
-        self: &Rc<Self>,
-        log: &OwnLog<D>,
-        codec: i16,
-        records: Vec<KeyValue>,
-    ) -> Result<u64, ErrorCode> {
-        let mut bytes = 0;
-        for batch in in_batches(records) {
-            if log.phase() != Phase::Doubtful {
-                return Err(ErrorCode::NotCoordinator);
-            }
-            let appended = self.append_own(log, codec, &batch).await?;
-            log.note_appended(appended);
-            bytes += appended.bytes;
-        }
-        Ok(bytes)
-    }
-
-    fn let_go_of(self: &Rc<Self>, log: &OwnLog<D>, below: Offset) -> Result<(), ErrorCode> {
-        if log.phase() != Phase::Doubtful {
-            return Err(ErrorCode::NotCoordinator);
-        }
-        self.move_log_start(&log.partition, below)
-    }
-}
-
-fn in_batches(records: Vec<KeyValue>) -> Vec<Vec<KeyValue>> {
-    let mut batches: Vec<Vec<KeyValue>> = Vec::new();
-    let mut room = 0;
-    for record in records {
-        let size = record.key.len() + record.value.as_ref().map_or(0, |value| value.len());
-        match batches.last_mut().filter(|_| size <= room) {
-            Some(batch) => {
-                room -= size;
-                batch.push(record);
-            }
-            None => {
-                room = BATCH_BYTES.saturating_sub(size);
-                batches.push(vec![record]);
-            }
-        }
-    }
-    batches
 }

@@ -28,6 +28,7 @@ use super::producer_ids::{self, ProducerIds};
 use super::producer_limits::ProducerLimits;
 use super::recovery::Progress;
 use super::removal::Removal;
+use super::transactions::TransactionHost;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
 use crate::ids::{IdMap, LogId, Offset, ProducerId, ShardId, TopicPartition};
@@ -121,6 +122,7 @@ pub struct Shard<D: Disk> {
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,
     pub(super) groups: GroupHost<D>,
+    pub(super) transactions: TransactionHost<D>,
     /// Batches that wait for the coordinators of their producers.
     pub(super) parked: ParkedBatches<D>,
     answers: Rc<Budget>,
@@ -181,6 +183,7 @@ impl<D: Disk> Shard<D> {
             producer_limits: ProducerLimits::default(),
             fetch_sessions: RefCell::new(sessions),
             groups: GroupHost::default(),
+            transactions: TransactionHost::default(),
             parked: ParkedBatches::default(),
             answers: Budget::new(parts.config.memory_budget_bytes),
             unpacker: RefCell::default(),
@@ -548,6 +551,7 @@ impl<D: Disk> Shard<D> {
             self.begin_coordinators(topic);
         }
         host::spawn(Queue::Requests, Rc::clone(self).run_group_timer());
+        self.start_transactions();
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
         host::spawn(Queue::Background, Rc::clone(self).keep_compacting());
@@ -593,6 +597,7 @@ impl<D: Disk> Shard<D> {
         self.is_stopping.set(true);
         self.waiters.wake_all();
         self.stop_coordinators();
+        self.stop_transactions();
         let hook = self.drain_hook.borrow_mut().take();
         if let Some(hook) = hook {
             hook().await;

@@ -24,5 +24,6 @@ mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;
+mod transactional_ids;
 mod wire;
 mod world;

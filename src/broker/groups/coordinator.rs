@@ -61,7 +61,7 @@ pub struct Coordinator<D: Disk> {
 impl<D: Disk> Coordinator<D> {
     pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
         Self {
-            log: OwnLog::new(partition, u64::MAX),
+            log: OwnLog::new(partition),
             groups: RefCell::new(Groups::new(settings.clone())),
             settings,
             waiting: RefCell::default(),
@@ -145,6 +145,6 @@ impl<D: Disk> Coordinator<D> {
     /// Everything below `end` is known to the groups, and they serve.
     pub(super) fn loaded(&self, groups: Groups, end: Offset) {
         *self.groups.borrow_mut() = groups;
-        self.log.loaded(end, 0);
+        self.log.loaded(end);
     }
 }

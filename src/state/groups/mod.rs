@@ -32,7 +32,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use deadlines::{Due, What};
-use desk::{Desk, told_for};
+use desk::Desk;
+pub(in crate::state) use desk::told_for;
 use entry::Entry;
 use flight::{Pending, Then, group_of};
 use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted};
