@@ -25,5 +25,6 @@ mod produce;
 mod sequences;
 mod sessions;
 mod transactional_ids;
+mod transactions;
 mod wire;
 mod world;
