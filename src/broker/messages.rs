@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::active_producers::ActiveProducer;
 use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::{Progress, RecoveryPlan};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
@@ -75,6 +76,8 @@ pub enum Ask {
     EpochEnds(Vec<EpochQuery>),
     /// Move log starts, waiting as long for them to be durable; answered by [`Answer::Deleted`] in the same order.
     DeleteRecords(Vec<Deletion>, Duration),
+    /// Who writes to partitions; answered by [`Answer::Producers`] in the same order.
+    Producers(Vec<PartitionKey>),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
     Sizes,
     /// What Kafka's checkpoints say of all partitions of the shard; answered by [`Answer::Marks`].
@@ -159,6 +162,8 @@ pub enum Answer {
     EpochEnds(Vec<EpochEnd>),
     /// One result for each partition whose log start was to be moved.
     Deleted(Vec<Deleted>),
+    /// The producers of each partition.
+    Producers(Vec<Result<Vec<ActiveProducer>, ErrorCode>>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
     /// Of each partition.

@@ -1,6 +1,7 @@
 //! Shards, partitions, catalog, routing.
 
 mod aborted;
+pub mod active_producers;
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;

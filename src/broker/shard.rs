@@ -511,6 +511,7 @@ impl<D: Disk> Shard<D> {
             Ask::Markers(markers) => self.write_markers(markers),
             Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
             Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
+            Ask::Producers(keys) => Served::Now(Answer::Producers(self.active_producers(&keys))),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Marks => Served::Now(Answer::Marks(self.own_marks())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),

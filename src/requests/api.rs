@@ -72,6 +72,8 @@ pub enum Api {
     OffsetDelete = 47,
     /// Cluster id, controller, brokers.
     DescribeCluster = 60,
+    /// Who writes to partitions.
+    DescribeProducers = 61,
     /// How transactional ids stand.
     DescribeTransactions = 65,
     /// Transactional ids.
@@ -82,7 +84,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -114,6 +116,7 @@ impl Api {
         Self::IncrementalAlterConfigs,
         Self::OffsetDelete,
         Self::DescribeCluster,
+        Self::DescribeProducers,
         Self::DescribeTransactions,
         Self::ListTransactions,
         Self::DescribeTopicPartitions,
@@ -161,7 +164,10 @@ impl Api {
             Self::CreatePartitions | Self::DeleteGroups => 0..=3,
             Self::IncrementalAlterConfigs | Self::ListTransactions => 0..=1,
             Self::DescribeCluster => 0..=2,
-            Self::OffsetDelete | Self::DescribeTopicPartitions | Self::DescribeTransactions => 0..=0,
+            Self::OffsetDelete
+            | Self::DescribeProducers
+            | Self::DescribeTopicPartitions
+            | Self::DescribeTransactions => 0..=0,
         }
     }
 
@@ -194,6 +200,7 @@ impl Api {
             | Self::DeleteGroups => 2,
             Self::IncrementalAlterConfigs | Self::WriteTxnMarkers => 1,
             Self::DescribeCluster
+            | Self::DescribeProducers
             | Self::DescribeTopicPartitions
             | Self::DescribeTransactions
             | Self::ListTransactions => 0,

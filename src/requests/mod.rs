@@ -19,6 +19,7 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
 pub mod describe_transactions;
 pub mod end_txn;
@@ -212,6 +213,7 @@ async fn dispatch<D: Disk>(
         Api::OffsetDelete => offset_delete::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
+        Api::DescribeProducers => describe_producers::answer(shard, request, body).await?,
         Api::DescribeTransactions => describe_transactions::answer(shard, request, body).await?,
         Api::ListTransactions => list_transactions::answer(shard, request, body).await?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
@@ -258,6 +260,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
             | Api::OffsetFetch
+            | Api::DescribeProducers
             | Api::DescribeGroups
             | Api::DescribeTransactions
             | Api::AddPartitionsToTxn,
