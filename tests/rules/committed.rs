@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use corelane::broker::messages::{
-    AckLevel, Answer, Ask, CheckedBatch, Deletion, Fetched, Marker, PartitionKey, ProduceItem, ReadItem, ReadLimits, Watch,
-    WatchItem,
+    AckLevel, Answer, Ask, CheckedBatch, Deletion, Fetched, Marker, PartitionKey, ProduceItem, ReadItem, ReadLimits,
+    Watch, WatchItem,
 };
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence, ShardId};
 use corelane::state::enlisting::Entry;
@@ -170,7 +170,10 @@ impl Model {
 
 fn derived(disk: &MemoryDisk, ending: &str) -> Vec<PathBuf> {
     let folder = PathBuf::from(DATA).join("kafka/t-0");
-    disk.paths().into_iter().filter(|path| path.starts_with(&folder) && path.to_string_lossy().ends_with(ending)).collect()
+    disk.paths()
+        .into_iter()
+        .filter(|path| path.starts_with(&folder) && path.to_string_lossy().ends_with(ending))
+        .collect()
 }
 
 /// Removes, cuts or changes one of the files.

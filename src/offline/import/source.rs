@@ -186,7 +186,8 @@ fn log_start_of(folder: &Path, name: &TopicPartition) -> Option<Offset> {
 
 fn read_facts(folder: &Path, logs: &[(Offset, u64)]) -> io::Result<Facts> {
     let first = logs.first().map(|log| log.0).unwrap_or_default();
-    let mut facts = Facts { start: first, end: first, batches: 0, leader_epoch: -1, coordinator_epoch: -1, producer_id: -1 };
+    let mut facts =
+        Facts { start: first, end: first, batches: 0, leader_epoch: -1, coordinator_epoch: -1, producer_id: -1 };
     let epochs = std::fs::read_to_string(folder.join(LEADER_EPOCHS)).unwrap_or_default();
     let listed = kafka_files::parse_leader_epochs(&epochs).unwrap_or_default();
     facts.leader_epoch = listed.iter().map(|entry| entry.epoch).max().unwrap_or(-1);

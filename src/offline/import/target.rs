@@ -208,7 +208,9 @@ fn raise_counters(records: &mut Vec<CatalogRecord>, next: &mut Catalog, producer
 /// The next start must begin an epoch of leaders and coordinators above all that come along.
 fn needed_generation(store: &StoreState, epoch: i32) -> Result<Option<u64>, Failed> {
     if epoch > i32::MAX - EPOCHS_LEFT {
-        return Err(format!("its epoch of leaders or coordinators, {epoch}, leaves no room for those of this broker").into());
+        return Err(
+            format!("its epoch of leaders or coordinators, {epoch}, leaves no room for those of this broker").into()
+        );
     }
     let needed = u64::try_from(epoch).unwrap_or(0);
     Ok((needed > store.generation).then_some(needed))
