@@ -18,6 +18,9 @@ use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::WireError;
 use crate::wire::sink::{Sink, Writer};
 
+/// Which topic of the request, which of its partitions.
+type Place = (usize, usize);
+
 type Producers = Result<Vec<ActiveProducer>, ErrorCode>;
 
 struct Topic {
@@ -44,7 +47,7 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
 }
 
 async fn look_up<D: Disk>(shard: &Rc<Shard<D>>, topics: &mut [Topic]) {
-    let mut by_owner: BTreeMap<ShardId, (Vec<(usize, usize)>, Vec<PartitionKey>)> = BTreeMap::new();
+    let mut by_owner: BTreeMap<ShardId, (Vec<Place>, Vec<PartitionKey>)> = BTreeMap::new();
     let catalog = shard.catalog();
     for (at, topic) in topics.iter().enumerate() {
         let Some(known) = catalog.topic(&topic.name) else { continue };

@@ -314,6 +314,11 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             let marker = WritableTxnMarker::default().with_producer_id(7.into()).with_topics(vec![asked]);
             framed(version, &WriteTxnMarkersRequest::default().with_markers(vec![marker]))
         }
+        Api::DescribeProducers => {
+            let asked = describe_producers_request::TopicRequest::default().with_name(topic());
+            let asked = asked.with_partition_indexes(vec![0]);
+            framed(version, &DescribeProducersRequest::default().with_topics(vec![asked]))
+        }
         Api::DescribeTransactions => {
             let asked = TransactionalId(text("hostile"));
             framed(version, &DescribeTransactionsRequest::default().with_transactional_ids(vec![asked]))

@@ -208,6 +208,7 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         | Api::AddOffsetsToTxn
         | Api::EndTxn
         | Api::WriteTxnMarkers
+        | Api::DescribeProducers
         | Api::DescribeTransactions
         | Api::ListTransactions => Err(WireError::Short("not asked here")),
     }
