@@ -510,6 +510,7 @@ fn run(acts: &[Act]) {
     // Everything comes to its end, everybody is answered, and a restart finds the same.
     loop {
         let mut moved = world.append(Ok(()));
+        watcher.look(&world);
         if !world.endings.is_empty() {
             watcher.marked.extend(world.endings[0].partitions.iter().cloned());
             moved |= world.mark(usize::MAX);
