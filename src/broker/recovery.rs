@@ -482,7 +482,8 @@ impl<D: Disk> Shard<D> {
             known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
         if merged.is_none() {
-            kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
+            let bounds = (recovered.log.start(), recovered.log.end());
+            kafka_view::restore_producers(&self.disk, &folder, bounds, &mut producers).await;
         }
         for as_of in &recovered.stray_snapshots {
             self.disk.remove_file(&names::path(&folder, *as_of, names::Kind::Snapshot)).await?;
