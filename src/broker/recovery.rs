@@ -458,7 +458,7 @@ impl<D: Disk> Shard<D> {
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
                 searched: plan.searched,
-                is_new: merged.is_none() && plan.is_whole,
+                is_whole: plan.is_whole,
                 losses,
             };
             let outcome = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
