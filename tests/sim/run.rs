@@ -205,6 +205,7 @@ pub fn run_one(seed: u64, options: &Options, counters: &mut Counters) -> u64 {
         disk.trace();
     }
     let world = Rc::new(RefCell::new(new_world(&mut dice)));
+    attacks::prepare(&mut world.borrow_mut(), seed);
     let lives = 2 + dice.below(4);
     let mut shards = 0;
     for life in 0..lives {
@@ -239,7 +240,6 @@ fn new_world(dice: &mut Dice) -> World {
         world.names.push(admin::named(format!("t{number}"), dice));
     }
     world.groups = (0..1 + dice.below(3)).map(groups::made).collect();
-    attacks::prepare(&mut world, dice);
     world
 }
 
