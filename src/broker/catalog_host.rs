@@ -131,6 +131,7 @@ impl<D: Disk> Shard<D> {
         }
         self.set_catalog(Arc::clone(&catalog));
         self.coordinators_follow(&before, &catalog);
+        self.transactions_follow(&before, &catalog);
         for topic in before.topics().filter(|topic| catalog.topic_by_id(topic.id).is_none()) {
             self.drop_topic(topic).await;
             self.forget_tails_of_closed();

@@ -263,16 +263,17 @@ impl<D: Disk> Shard<D> {
         take_most_producers(partition, is_full, self.config().checkpoint_producers_step, writer).await?;
         // One step: offsets, positions and producers that belong together, and whether they are on disk already: what was
         // staged while the producers were taken is in it and must be flushed. What is staged from now on is not in it.
-        let (end, start, unsealed, active, is_dirty) = {
+        let (end, start, unsealed, active, abort_check, is_dirty) = {
             let log = partition.log.borrow();
             let from = partition.sealed_through.get();
             // One that ends there may have been flushed as the active one, and left behind without another batch.
             let is_unsealed = |segment: &&Rc<Segment<D>>| segment.end() >= from || is_last(&log, segment);
             let unsealed: Vec<_> = log.segments().iter().filter(is_unsealed).cloned().collect();
             let active = log.active().map(|active| (Rc::clone(active), active.bytes()));
+            let abort_check = log.active().map_or(0, |active| active.abort_check());
             take_changed_producers(partition, usize::MAX, writer);
             let is_dirty = self.is_serving() && partition.take_dirty();
-            (log.end(), partition.planned_start(), unsealed, active, is_dirty)
+            (log.end(), partition.planned_start(), unsealed, active, abort_check, is_dirty)
         };
         writer.write_out().await?;
         // What was not touched since it was brought back, or since the last checkpoint, is on disk.
@@ -283,6 +284,7 @@ impl<D: Disk> Shard<D> {
             partition.sealed_through.set(segment_base);
         }
         partition.recovery_point.set(end);
+        partition.checkpointed_base.set(segment_base);
         let entry = PartitionEntry {
             log_id: partition.log_id,
             removed: false,
@@ -292,6 +294,7 @@ impl<D: Disk> Shard<D> {
             position,
             leader_epoch: epochs::newest_below(partition, end),
             segment_file_bytes: position,
+            abort_check,
         };
         Ok((entry, is_dirty))
     }
@@ -323,6 +326,7 @@ impl<D: Disk> Shard<D> {
             segment.close_handles();
         }
         derived(partition, active.flush_indexes().await);
+        derived(partition, write_aborts(active).await);
         sync(partition, active).await?;
         let mut changed = partition.log.borrow_mut().take_changed_names();
         changed.folder |= !closed.is_empty();
@@ -347,12 +351,20 @@ impl<D: Disk> Shard<D> {
         if partition.is_closed() {
             return;
         }
-        let sealed = segment.seal(self.sealing(partition, false)).await;
+        let sealed = self.seal(partition, segment, false).await;
         let durable = match sealed {
             Ok(()) => segment.sync_seal().await,
             failed => failed,
         };
         derived(partition, durable);
+    }
+
+    /// Writes what the seal vouches for, and the seal.
+    async fn seal(&self, partition: &Partition<D>, segment: &Segment<D>, open: bool) -> io::Result<()> {
+        partition.load_aborted(segment).await?;
+        write_aborts(segment).await?;
+        let aborts = segment.abort_facts();
+        segment.seal(Sealing { aborts, ..self.sealing(partition, open) }).await
     }
 
     pub(super) fn sealing(&self, partition: &Partition<D>, open: bool) -> Sealing {
@@ -395,7 +407,7 @@ impl<D: Disk> Shard<D> {
             active.close_handles();
             return Ok(());
         }
-        active.seal(self.sealing(partition, true)).await?;
+        self.seal(partition, &active, true).await?;
         active.close_handles();
         super::kafka_view::write(&self.disk, partition).await
     }
@@ -468,6 +480,12 @@ async fn sync<D: Disk>(partition: &Partition<D>, segment: &Segment<D>) -> io::Re
     })
 }
 
+/// Brings the abort index to disk.
+async fn write_aborts<D: Disk>(segment: &Segment<D>) -> io::Result<()> {
+    segment.flush_aborts().await?;
+    segment.sync_aborts().await
+}
+
 /// What can be made anew from the segment must not keep the commit log's files (storage rule S15).
 fn derived<D: Disk>(partition: &Partition<D>, written: io::Result<()>) {
     if let Err(error) = written
@@ -492,6 +510,7 @@ fn removed_entry(log_id: LogId) -> PartitionEntry {
         position: 0,
         leader_epoch: 0,
         segment_file_bytes: 0,
+        abort_check: 0,
     }
 }
 

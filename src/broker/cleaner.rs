@@ -19,6 +19,7 @@ use crate::log::index::IndexRules;
 use crate::log::log_files::is_no_space;
 use crate::log::segment::{Sealing, Segment};
 use crate::log::swap;
+use crate::log::txn_index::AbortedTxn;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
@@ -181,7 +182,8 @@ impl<D: Disk> Shard<D> {
             let log = LogFacts { start, cleaned_to, untouchable_from, closed: &facts };
             compaction::judge(&log, &rules, clock::now_ms()).filter(|candidate| candidate.is_due)
         };
-        let stable = partition.high_watermark();
+        // What is not decided yet stays as it is.
+        let stable = partition.last_stable_offset();
         let candidate = judge(stable.min(partition.cleaning.touchable_below.get()));
         let is_blocked = candidate.is_none() && judge(stable).is_some();
         let index =
@@ -210,7 +212,7 @@ impl<D: Disk> Shard<D> {
         };
         let mut segments = closed_segments(partition);
         segments.truncate(candidate.segments);
-        let aborted = compactor::aborted_transactions(&self.disk, &all_segments(partition)).await;
+        let aborted = aborted_transactions(partition).await?;
         let mut map = self.empty_map(candidate);
         work.collect_keys(&segments, candidate.first_dirty, aborted.clone(), &mut map).await?;
         let Some(end) = map.end().filter(|end| *end > candidate.first_dirty) else {
@@ -327,6 +329,19 @@ async fn hold_all<D: Disk>(group: &[Rc<Segment<D>>]) -> std::io::Result<()> {
 
 fn all_segments<D: Disk>(partition: &Partition<D>) -> Vec<Rc<Segment<D>>> {
     partition.log.borrow().segments().to_vec()
+}
+
+/// All that is known to be aborted: an entry that is missing would have its marker removed while its records stay.
+async fn aborted_transactions<D: Disk>(partition: &Partition<D>) -> std::io::Result<Vec<AbortedTxn>> {
+    let mut aborted = Vec::new();
+    for segment in all_segments(partition) {
+        partition.load_aborted(&segment).await?;
+        segment.visit_aborted(|txn| {
+            aborted.push(*txn);
+            false
+        });
+    }
+    Ok(aborted)
 }
 
 fn closed_segments<D: Disk>(partition: &Partition<D>) -> Vec<Rc<Segment<D>>> {

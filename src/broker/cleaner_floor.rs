@@ -1,12 +1,12 @@
 //! Below which offsets compaction may touch segments (storage rule S14, docs/adr/0010-compaction.md).
 //!
 //! A compacted segment is no longer what the commit log and older checkpoints describe. So nothing that a recovery could
-//! still read may describe it: every checkpoint that is kept has a recovery point above it, and every file of the commit
-//! log that held a batch of it has lost its header. Both come by themselves while records come; here they are brought
+//! still read may describe it: every checkpoint that is kept has a recovery point above it and names a later segment as the
+//! one that is written to, and every file of the commit log that held a batch of it has lost its header. Both come by themselves while records come; here they are brought
 //! about when compaction waits for them:
 //!
 //! ```text
-//! full checkpoint ─► what is below its recovery points ─► the log goes on in a new file ─► full checkpoint: older ones are
+//! full checkpoint ─► what is below its active segments ─► the log goes on in a new file ─► full checkpoint: older ones are
 //! removed, the file is given up ─► its header goes ─► folder flushed ─► what was below may be touched
 //! ```
 
@@ -72,10 +72,12 @@ impl<D: Disk> Shard<D> {
     }
 }
 
-/// What the full checkpoint that was just written says; one that failed meanwhile is not in it.
+/// What the full checkpoint that was just written says; one that failed meanwhile is not in it. The segment that it names
+/// as the active one must stay under its name, also when it ends at the recovery point: its absence would look like a loss.
 fn points_of<D: Disk>(of: &[Rc<Partition<D>>]) -> Vec<(Rc<Partition<D>>, Offset)> {
     let sound = of.iter().filter(|partition| !partition.is_failed() && !partition.is_closed());
-    sound.map(|partition| (Rc::clone(partition), partition.recovery_point.get())).collect()
+    let point = |partition: &Partition<D>| partition.recovery_point.get().min(partition.checkpointed_base.get());
+    sound.map(|partition| (Rc::clone(partition), point(partition))).collect()
 }
 
 /// Kept on the shard: when the next attempt may come.

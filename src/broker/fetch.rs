@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use super::messages::{Answer, Fetched, PartitionKey, ReadItem, ReadLimits, Records, Watch, WatchItem};
 use super::partition::Partition;
 use super::shard::{Served, Shard};
-use crate::ids::{Offset, ShardId};
-use crate::log::segment_read::ReadLimits as FileLimits;
+use crate::ids::{Offset, ProducerId, ShardId};
+use crate::log::scan::BatchFacts;
+use crate::log::segment_read::{Chunk, ReadLimits as FileLimits};
 use crate::runtime::disk::Disk;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::stored::RecordData;
@@ -28,7 +31,7 @@ impl<D: Disk> Shard<D> {
                     let mut missed = Some(first);
                     while let Some((item, partition)) = missed {
                         let fetched = read_files(&partition, &item, reader.left, reader.first_whole).await;
-                        reader.add(fetched);
+                        reader.add(with_aborted(&partition, &item, fetched).await);
                         missed = shard.read_from_memory(&mut reader);
                     }
                     Answer::Read(reader.done)
@@ -48,13 +51,16 @@ impl<D: Disk> Shard<D> {
                 }
             };
             let bytes_max = item.bytes_max.min(reader.left);
-            let has_more = item.offset < partition.high_watermark();
+            let upper = partition.readable_end(item.is_committed);
+            let has_more = item.offset < upper;
             if !has_more || (bytes_max == 0 && !reader.first_whole) {
                 reader.add(found(&partition, Records { is_cut: has_more, ..Records::default() }));
                 continue;
             }
-            match partition.read_tail(item.offset, bytes_max, reader.first_whole) {
-                Some(records) => reader.add(found(&partition, records)),
+            let read = partition.read_tail(item.offset, upper, bytes_max, reader.first_whole);
+            let aborted = read.as_ref().and_then(|records| aborted_in_memory(&partition, &item, records));
+            match read.zip(aborted) {
+                Some((records, aborted)) => reader.add(Fetched { aborted, ..found(&partition, records) }),
                 None => return Some((item, partition)),
             }
         }
@@ -92,12 +98,12 @@ impl<D: Disk> Shard<D> {
     pub(super) fn watch(self: &Rc<Self>, items: &[WatchItem], watch: Watch) -> Served {
         let partitions: Option<Vec<_>> = items
             .iter()
-            .map(|item| self.partition(item.key).filter(|partition| partition.high_watermark() == item.seen))
+            .map(|item| self.partition(item.key).filter(|one| one.readable_end(item.is_committed) == item.seen))
             .collect();
         let Some(partitions) = partitions.filter(|_| !self.is_stopping()) else { return Served::Now(Answer::Woken) };
         let (watcher, woken) = self.waiters.add(watch.wait);
-        for partition in partitions {
-            partition.watch(&watcher);
+        for (partition, item) in partitions.iter().zip(items) {
+            partition.watch(&watcher, item.is_committed);
         }
         let key = (watch.from, watch.number);
         self.watches.borrow_mut().insert(key, watcher);
@@ -162,6 +168,8 @@ async fn read_files<D: Disk>(
         return failed(ErrorCode::OffsetOutOfRange); // deleted since it was asked for
     }
     let bytes_max = item.bytes_max.min(bytes_left);
+    // As it was before anything was awaited: what is read is not above it.
+    let upper = partition.readable_end(item.is_committed);
     for readable in partition.readable_from(item.offset) {
         let limits = FileLimits { bytes_max, upper: readable.upper, first_whole };
         let read = readable.segment.read(item.offset, limits).await;
@@ -171,8 +179,10 @@ async fn read_files<D: Disk>(
         }
         match read {
             Ok(Some(chunk)) => {
-                let (bytes, is_cut) = (chunk.bytes.len(), chunk.next_offset < partition.high_watermark());
-                return found(partition, Records { parts: vec![RecordData::Whole(chunk.bytes)], bytes, is_cut });
+                let (content, next_offset) = cut_at(chunk, upper);
+                let (bytes, is_cut) = (content.len(), next_offset < upper);
+                let parts = if bytes > 0 { vec![RecordData::Whole(content)] } else { Vec::new() };
+                return found(partition, Records { parts, bytes, is_cut });
             }
             Ok(None) if readable.segment.end() > item.offset => break,
             Ok(None) => {}
@@ -182,17 +192,62 @@ async fn read_files<D: Disk>(
             }
         }
     }
-    let is_cut = item.offset < partition.high_watermark();
+    let is_cut = item.offset < upper;
     found(partition, Records { is_cut, ..Records::default() })
+}
+
+/// The batches below `upper`, a batch boundary, and the offset behind them.
+fn cut_at(mut chunk: Chunk, upper: Offset) -> (Bytes, Offset) {
+    if chunk.next_offset <= upper {
+        return (chunk.bytes, chunk.next_offset);
+    }
+    let (mut whole, mut next_offset) = (0, chunk.base_offset);
+    while let Some(batch) = BatchFacts::read(&chunk.bytes[whole..], 0).filter(|batch| batch.next_offset() <= upper) {
+        whole += batch.bytes as usize;
+        next_offset = batch.next_offset();
+    }
+    chunk.bytes.truncate(whole);
+    (chunk.bytes, next_offset)
+}
+
+/// What a reader of committed records must leave out of what was read from memory; `None` when an index must be read.
+fn aborted_in_memory<D: Disk>(
+    partition: &Partition<D>,
+    item: &ReadItem,
+    records: &Records,
+) -> Option<Vec<(ProducerId, Offset)>> {
+    match records.end().filter(|_| item.is_committed) {
+        Some(end) => partition.aborted_in_memory(item.offset, end),
+        None => Some(Vec::new()),
+    }
+}
+
+/// Adds what a reader of committed records must leave out: where that cannot be told, it gets nothing at all.
+async fn with_aborted<D: Disk>(partition: &Partition<D>, item: &ReadItem, fetched: Fetched) -> Fetched {
+    let Some(end) = fetched.records.end().filter(|_| item.is_committed) else { return fetched };
+    match partition.aborted_between(item.offset, end).await {
+        Ok(aborted) => Fetched { aborted, ..fetched },
+        Err(_) if partition.is_closed() => failed(ErrorCode::UnknownTopicOrPartition),
+        Err(error) => {
+            tracing::error!(
+                "{}: the aborted transactions from offset {} on are not known: {error}",
+                partition.name,
+                item.offset
+            );
+            failed(ErrorCode::KafkaStorageError)
+        }
+    }
 }
 
 fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
     Fetched {
         error: ErrorCode::None,
         high_watermark: partition.high_watermark(),
+        last_stable_offset: partition.last_stable_offset(),
         log_start_offset: partition.log_start(),
         diverging: None,
         records,
+        aborted: Vec::new(),
     }
 }
 
@@ -200,5 +255,13 @@ fn found<D: Disk>(partition: &Partition<D>, records: Records) -> Fetched {
 #[must_use]
 pub fn failed(error: ErrorCode) -> Fetched {
     let none = Offset(-1);
-    Fetched { error, high_watermark: none, log_start_offset: none, diverging: None, records: Records::default() }
+    Fetched {
+        error,
+        high_watermark: none,
+        last_stable_offset: none,
+        log_start_offset: none,
+        diverging: None,
+        records: Records::default(),
+        aborted: Vec::new(),
+    }
 }

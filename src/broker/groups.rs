@@ -6,7 +6,7 @@
 pub mod append;
 pub mod coordinator;
 pub mod load;
-pub mod rewrite;
+mod markers;
 pub mod timer;
 
 use std::cell::{Cell, RefCell};
@@ -145,7 +145,7 @@ impl<D: Disk> Shard<D> {
     fn coordinator_of(&self, partition: i32) -> Result<Rc<Coordinator<D>>, ErrorCode> {
         let topic = self.catalog().topic(OFFSETS_TOPIC).map(|topic| topic.id).ok_or(ErrorCode::NotCoordinator)?;
         let coordinator = self.groups.at(PartitionKey { topic, partition }).ok_or(ErrorCode::NotCoordinator)?;
-        coordinator.serves()?;
+        coordinator.log.serves()?;
         Ok(coordinator)
     }
 
@@ -181,8 +181,7 @@ impl<D: Disk> Shard<D> {
         for partition in 0..topic.partition_count() {
             let key = PartitionKey { topic: topic.id, partition };
             let Some(log) = self.partition(key).filter(|_| self.groups.at(key).is_none()) else { continue };
-            let coordinator =
-                Rc::new(Coordinator::new(log, settings_of(self.config()), self.config().groups.rewrite_bytes));
+            let coordinator = Rc::new(Coordinator::new(log, settings_of(self.config())));
             self.groups.coordinators.borrow_mut().insert(key, Rc::clone(&coordinator));
             to_load.push(coordinator);
         }
@@ -191,9 +190,9 @@ impl<D: Disk> Shard<D> {
 
     fn end_coordinators(&self, topic: TopicId) {
         for coordinator in self.groups.all() {
-            if coordinator.partition.key.topic == topic {
-                self.groups.coordinators.borrow_mut().remove(&coordinator.partition.key);
-                coordinator.close();
+            if coordinator.log.partition.key.topic == topic {
+                self.groups.coordinators.borrow_mut().remove(&coordinator.log.partition.key);
+                coordinator.log.close();
                 coordinator.refuse_all();
             }
         }
@@ -201,7 +200,7 @@ impl<D: Disk> Shard<D> {
 
     /// One that is loading sees by itself, at its end, that the topic is no more.
     fn forget_topic(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, topic: &str, topic_id: TopicId) {
-        if coordinator.serves().is_err() {
+        if coordinator.log.serves().is_err() {
             return;
         }
         let command = groups::Command::TopicDeleted { topic: topic.to_owned(), topic_id };
@@ -213,7 +212,7 @@ impl<D: Disk> Shard<D> {
     /// The shard stops: nobody waits for others any more, what is on its way to the disk is still answered.
     pub(super) fn stop_coordinators(&self) {
         for coordinator in self.groups.all() {
-            coordinator.close();
+            coordinator.log.close();
             coordinator.refuse_those_who_wait_for_others();
         }
         self.groups.nearer.ring();

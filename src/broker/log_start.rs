@@ -116,7 +116,7 @@ impl<D: Disk> Shard<D> {
         let (shard, partition, work) = (Rc::clone(self), Rc::clone(partition), self.begin_work());
         host::spawn(Queue::Requests, async move {
             if shard.log().wait_durable(group).await {
-                partition.show_start(to);
+                partition.show_start(to, &shard.waiters);
                 shard.remove_below_start(&partition);
             } else {
                 partition.start_moved.wake_all();

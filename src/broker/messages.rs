@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::active_producers::ActiveProducer;
 use super::catalog::{Catalog, Command, ItemResult};
 use super::recovery::{Progress, RecoveryPlan};
-use crate::ids::{Offset, ShardId, TopicId, TopicPartition};
+use crate::ids::{Offset, ProducerEpoch, ProducerId, ShardId, TopicId, TopicPartition};
 use crate::runtime::accepted::Accepted;
+use crate::state::enlisting::Entry;
 use crate::state::groups::messages as groups;
+use crate::state::transactions::messages as transactions;
 use crate::wire::admission::Refused;
-use crate::wire::batch::BatchHeader;
+use crate::wire::batch::{BatchHeader, Batches};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::stored::RecordData;
 
@@ -73,6 +76,8 @@ pub enum Ask {
     EpochEnds(Vec<EpochQuery>),
     /// Move log starts, waiting as long for them to be durable; answered by [`Answer::Deleted`] in the same order.
     DeleteRecords(Vec<Deletion>, Duration),
+    /// Who writes to partitions; answered by [`Answer::Producers`] in the same order.
+    Producers(Vec<PartitionKey>),
     /// Sizes of all partitions of the shard; answered by [`Answer::Sizes`].
     Sizes,
     /// What Kafka's checkpoints say of all partitions of the shard; answered by [`Answer::Marks`].
@@ -88,6 +93,15 @@ pub enum Ask {
         /// What is asked.
         command: Box<groups::Command>,
     },
+    /// Transactional ids of one partition of `__transaction_state`; answered by [`Answer::Transaction`].
+    Transaction {
+        /// Which partition.
+        partition: i32,
+        /// What is asked.
+        command: Box<transactions::Command>,
+    },
+    /// Write markers that end transactions; answered by [`Answer::Marked`] in the same order, once they are durable.
+    Markers(Vec<Marker>),
     /// Bring back the partitions of this shard; answered by [`Answer::Recovered`].
     Recover(Arc<RecoveryPlan>),
     /// Everything is back and on disk: begin this generation's checkpoints and log; answered by [`Answer::Recovered`].
@@ -98,6 +112,25 @@ pub enum Ask {
     Drain,
     /// Flush everything and write the last checkpoint; answered by [`Answer::Closed`].
     Close,
+}
+
+/// A marker: the control batch that ends a producer's transaction in one partition.
+///
+/// Source: KIP-98, KIP-890; apache/kafka `EndTransactionMarker.java`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Where to.
+    pub key: PartitionKey,
+    /// Whose transaction.
+    pub producer_id: ProducerId,
+    /// Epoch of the marker: one above that of the data in the newer protocol.
+    pub epoch: ProducerEpoch,
+    /// Generation of the coordinator.
+    pub coordinator_epoch: i32,
+    /// How it ends.
+    pub outcome: transactions::Outcome,
+    /// Whether the transaction follows KIP-890, where a marker always has a new epoch.
+    pub bumps_epoch: bool,
 }
 
 /// How far a partition is, as Kafka's checkpoints say it.
@@ -129,6 +162,8 @@ pub enum Answer {
     EpochEnds(Vec<EpochEnd>),
     /// One result for each partition whose log start was to be moved.
     Deleted(Vec<Deleted>),
+    /// The producers of each partition.
+    Producers(Vec<Result<Vec<ActiveProducer>, ErrorCode>>),
     /// Bytes on disk of each partition.
     Sizes(Vec<(TopicPartition, u64)>),
     /// Of each partition.
@@ -137,6 +172,10 @@ pub enum Answer {
     Changed(Result<Vec<ItemResult>, ErrorCode>),
     /// The answer of a coordinator.
     Group(Box<groups::Answer>),
+    /// The answer of a transactional id's coordinator.
+    Transaction(Box<transactions::Answer>),
+    /// One result for each marker: none, 3, 47, 52, or 56 where it is not known to be durable.
+    Marked(Vec<ErrorCode>),
     /// Done.
     Done,
     /// Recovery of the shard ended: a sentence in case of an error that must stop the start.
@@ -173,6 +212,8 @@ pub struct ProduceItem {
     pub key: PartitionKey,
     /// The checks that need no owner: the batch with what was read of it, or the first failure.
     pub checked: Result<CheckedBatch, Refused>,
+    /// How it comes into its producer's transaction; `None` for a batch without one.
+    pub entry: Option<Entry>,
 }
 
 /// What became of one batch.
@@ -203,6 +244,8 @@ pub struct ReadItem {
     pub leader_epoch: i32,
     /// Leader epoch of the last record that the client has, -1 for none.
     pub last_epoch: i32,
+    /// Only what is committed is wanted.
+    pub is_committed: bool,
 }
 
 /// Limits of one read over the partitions of one shard.
@@ -221,12 +264,16 @@ pub struct Fetched {
     pub error: ErrorCode,
     /// High watermark, -1 with an error.
     pub high_watermark: Offset,
+    /// First offset that readers of what is committed must not see, -1 with an error.
+    pub last_stable_offset: Offset,
     /// Log start, -1 with an error.
     pub log_start_offset: Offset,
     /// Epoch and end offset behind which the client's log is not ours.
     pub diverging: Option<(i32, Offset)>,
     /// Whole batches, in order.
     pub records: Records,
+    /// Transactions among them that a reader of what is committed must leave out: producer and first offset.
+    pub aborted: Vec<(ProducerId, Offset)>,
 }
 
 /// Record batches on their way to a client: stored batches of the tail cache, or a stretch of a file.
@@ -238,6 +285,18 @@ pub struct Records {
     pub bytes: usize,
     /// The limits kept out more that may be read.
     pub is_cut: bool,
+}
+
+impl Records {
+    /// The offset behind the last batch; `None` without one.
+    #[must_use]
+    pub fn end(&self) -> Option<Offset> {
+        let header = |part: &RecordData| match part {
+            RecordData::Batch(batch) => BatchHeader::read_head(&batch.header()).ok(),
+            RecordData::Whole(bytes) => Batches::new(bytes).filter_map(Result::ok).last().map(|batch| batch.header),
+        };
+        self.parts.last().and_then(header).map(|last| last.next_offset())
+    }
 }
 
 /// How a fetch waits.
@@ -256,8 +315,10 @@ pub struct Watch {
 pub struct WatchItem {
     /// Which.
     pub key: PartitionKey,
-    /// The high watermark that the fetch has seen.
+    /// The end that the fetch has seen: the high watermark, or the last stable offset.
     pub seen: Offset,
+    /// Only what is committed is wanted.
+    pub is_committed: bool,
 }
 
 /// An OffsetForLeaderEpoch query for one partition.
@@ -283,6 +344,8 @@ pub struct OffsetQuery {
     pub timestamp: i64,
     /// Leader epoch the client believes in, -1 for none.
     pub leader_epoch: i32,
+    /// Only what is committed is looked at.
+    pub is_committed: bool,
 }
 
 /// The answer to an [`OffsetQuery`].

@@ -1,11 +1,14 @@
 //! Shards, partitions, catalog, routing.
 
+mod aborted;
+pub mod active_producers;
 pub mod catalog;
 pub mod catalog_host;
 pub mod checkpointer;
 pub mod cleaner;
 mod cleaner_floor;
 mod cleaner_pace;
+pub mod enlisting;
 mod epochs;
 pub mod fetch;
 pub mod groups;
@@ -13,8 +16,10 @@ mod kafka_checkpoints;
 pub mod kafka_view;
 pub mod lifecycle;
 mod log_start;
+mod markers;
 pub mod messages;
 pub mod offsets;
+mod own_log;
 pub mod partition;
 pub mod periodic;
 pub mod placement;
@@ -26,5 +31,7 @@ mod removal;
 mod retention;
 pub mod shard;
 mod snapshots;
+mod stable;
 pub mod tail;
+mod transactions;
 pub mod waiters;

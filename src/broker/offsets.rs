@@ -35,22 +35,25 @@ impl<D: Disk> Shard<D> {
         let partition = self.find_partition(query.key)?;
         self.check_epoch(query.leader_epoch)?;
         let found = match query.timestamp {
-            LATEST => Ok(Some(TimestampOffset { timestamp: -1, offset: partition.high_watermark() })),
+            LATEST => Ok(Some(TimestampOffset { timestamp: -1, offset: partition.readable_end(query.is_committed) })),
             EARLIEST | EARLIEST_LOCAL => Ok(Some(TimestampOffset { timestamp: -1, offset: partition.log_start() })),
             LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
             MAX_TIMESTAMP => find_newest(&partition).await,
             time => find_by_time(&partition, time).await,
         };
-        found.map(|found| self.with_epoch(&partition, found)).map_err(|error| {
+        let is_special = matches!(query.timestamp, LATEST | EARLIEST | EARLIEST_LOCAL);
+        let upper = partition.readable_end(query.is_committed);
+        let seen = found.map(|found| found.filter(|found| is_special || found.offset < upper));
+        seen.map(|found| self.with_epoch(&partition, query, found)).map_err(|error| {
             tracing::error!("{}: the look-up of an offset failed: {error}", partition.name);
             ErrorCode::KafkaStorageError
         })
     }
 
     /// Adds the epoch that the offset was written in; at the end of the log it is the present one.
-    fn with_epoch(&self, partition: &Partition<D>, found: Option<TimestampOffset>) -> FoundOffset {
+    fn with_epoch(&self, partition: &Partition<D>, query: &OffsetQuery, found: Option<TimestampOffset>) -> FoundOffset {
         let Some(TimestampOffset { offset, timestamp }) = found else { return not_found(ErrorCode::None) };
-        let is_written = offset < partition.high_watermark();
+        let is_written = query.timestamp != LATEST && offset < partition.high_watermark();
         let leader_epoch = if is_written { partition.epoch_at(offset).unwrap_or(-1) } else { self.leader_epoch() };
         FoundOffset { error: ErrorCode::None, offset, timestamp, leader_epoch }
     }

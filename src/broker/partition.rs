@@ -18,7 +18,8 @@ use crate::log::partition_log::{LogRules, PartitionLog, Readable};
 use crate::log::segment::Incoming;
 use crate::runtime::disk::{Disk, is_out_of_descriptors};
 use crate::runtime::signal::Mark;
-use crate::state::producers::{Appended, BatchIdentity, Producers, Refusal, Verdict};
+use crate::state::enlisting::Enlistments;
+use crate::state::producers::{Appended, BatchIdentity, Enlisted, Producers, Refusal, Verdict};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::stored::StoredBatch;
 
@@ -41,6 +42,8 @@ pub struct StageContext<'a> {
     pub arena: &'a mut BytesMut,
     /// Order of use, for the eviction of producers.
     pub tick: u64,
+    /// Whether a batch may begin a transaction.
+    pub enlisted: Enlisted,
 }
 
 /// A batch that has its offsets, now or since an earlier append.
@@ -59,6 +62,8 @@ pub struct Staged {
     pub begins_epoch: bool,
     /// It is the first batch of a segment behind another one.
     pub begins_segment: bool,
+    /// It belongs to a transaction: nobody is told of it before it is durable.
+    pub is_transactional: bool,
 }
 
 /// One partition.
@@ -75,8 +80,12 @@ pub struct Partition<D: Disk> {
     pub producers: RefCell<Producers>,
     /// First offset that is not readable yet.
     pub high_watermark: Mark,
+    /// First offset that readers of what is committed must not see.
+    pub last_stable: Mark,
     /// First offset that is not in the kernel yet.
     pub written: Mark,
+    /// First offset that the commit log does not hold durably.
+    pub durable: Mark,
     /// Smallest offset that a client may read, for those who wait for it to move.
     pub start_moved: Mark,
     /// The log start that is on its way into the commit log, or the present one.
@@ -84,8 +93,11 @@ pub struct Partition<D: Disk> {
     tail: RefCell<Tail>,
     durability: Cell<Durability>,
     segment_bytes: Cell<u64>,
-    durable_end: Cell<Offset>,
     watchers: RefCell<Vec<Rc<Watcher>>>,
+    /// Of readers of what is committed.
+    pub(super) stable_watchers: RefCell<Vec<Rc<Watcher>>>,
+    /// What coordinators were asked, for batches that are not here yet.
+    pub(super) enlistments: RefCell<Enlistments>,
     is_failed: Cell<bool>,
     /// Acknowledged records are missing: nothing new is taken until somebody has accepted that.
     has_lost: Cell<bool>,
@@ -105,6 +117,8 @@ pub struct Partition<D: Disk> {
     pub sealed_through: Cell<Offset>,
     /// Everything below is durable in the segments, as far as the last checkpoint says.
     pub recovery_point: Cell<Offset>,
+    /// Base of the segment that the last checkpoint calls the active one.
+    pub checkpointed_base: Cell<Offset>,
     /// How far compaction has come.
     pub cleaning: Cleaning,
 }
@@ -118,9 +132,10 @@ impl<D: Disk> Partition<D> {
         log_id: LogId,
         settings: &TopicSettings,
         log: PartitionLog<D>,
-        producers: Producers,
+        mut producers: Producers,
     ) -> Self {
         let (start, end) = (log.start(), log.end());
+        let stable = producers.stable_below(end).max(start);
         Self {
             key,
             name,
@@ -128,14 +143,17 @@ impl<D: Disk> Partition<D> {
             log: RefCell::new(log),
             producers: RefCell::new(producers),
             high_watermark: Mark::at(unsigned(end)),
+            last_stable: Mark::at(unsigned(stable)),
             written: Mark::at(unsigned(end)),
+            durable: Mark::at(unsigned(end)),
             start_moved: Mark::at(unsigned(start)),
             planned_start: Cell::new(start),
             tail: RefCell::default(),
             durability: Cell::new(settings.durability),
             segment_bytes: Cell::new(settings.segment_bytes),
-            durable_end: Cell::new(end),
             watchers: RefCell::default(),
+            stable_watchers: RefCell::default(),
+            enlistments: RefCell::default(),
             is_failed: Cell::new(false),
             has_lost: Cell::new(false),
             is_stuck: Cell::new(false),
@@ -148,6 +166,7 @@ impl<D: Disk> Partition<D> {
             is_epoch_begun: Cell::new(false),
             sealed_through: Cell::new(end),
             recovery_point: Cell::new(end),
+            checkpointed_base: Cell::default(),
             cleaning: Cleaning::default(),
         }
     }
@@ -190,9 +209,10 @@ impl<D: Disk> Partition<D> {
     }
 
     /// The record with this start is durable: clients may see it.
-    pub fn show_start(&self, start: Offset) {
+    pub fn show_start(&self, start: Offset, waiters: &Waiters) {
         self.log.borrow_mut().move_start(start);
         self.start_moved.raise(unsigned(self.log_start()));
+        self.raise_last_stable(waiters);
     }
 
     /// Where all records lie below `start`, a new segment is begun there, so that they can go and its name keeps the end;
@@ -229,10 +249,17 @@ impl<D: Disk> Partition<D> {
     pub fn close(&self, waiters: &Waiters) {
         self.is_closed.set(true);
         self.log.borrow().segments().iter().for_each(|segment| segment.leave());
-        self.written.wake_all();
-        self.high_watermark.wake_all();
+        self.wake_all();
         self.start_moved.wake_all();
         self.wake_watchers(waiters);
+        self.wake_stable_watchers(waiters);
+    }
+
+    /// Whoever waits for batches to get on looks at what has become of the partition.
+    pub(super) fn wake_all(&self) {
+        self.written.wake_all();
+        self.durable.wake_all();
+        self.high_watermark.wake_all();
     }
 
     /// Refuses new batches from now on, and tells those who wait.
@@ -240,8 +267,7 @@ impl<D: Disk> Partition<D> {
         if !self.is_failed.replace(true) {
             tracing::error!("{}: a write failed, the partition takes no new records until a restart: {why}", self.name);
         }
-        self.written.wake_all();
-        self.high_watermark.wake_all();
+        self.wake_all();
     }
 
     /// Recovery could not bring everything back, and nobody has accepted that yet: nothing new is taken; what is there is
@@ -280,8 +306,11 @@ impl<D: Disk> Partition<D> {
         }
         let identity = identity_of(batch);
         // On a line of its own: in the head of the match the borrow would live as long as the match.
-        let verdict = self.producers.borrow().check(&identity).map_err(code_of)?;
-        match verdict {
+        let checked = match identity.transactional {
+            false => self.producers.borrow().check(&identity),
+            true => self.producers.borrow().check_transactional(&identity, context.enlisted),
+        };
+        match checked.map_err(code_of)? {
             Verdict::Append => {}
             Verdict::Duplicate(original) => {
                 self.producers.borrow_mut().touch(identity.producer_id, context.tick);
@@ -293,21 +322,31 @@ impl<D: Disk> Partition<D> {
                     is_new_producer: false,
                     begins_epoch: false,
                     begins_segment: false,
+                    is_transactional: identity.transactional,
                 });
             }
         }
+        let mut staged = self.append(batch, context)?;
+        let appended = Appended {
+            base_offset: staged.base_offset,
+            max_timestamp: batch.header.max_timestamp,
+            append_ms: context.now_ms,
+        };
+        staged.is_new_producer = self.producers.borrow_mut().remember(&identity, &appended, context.tick);
+        if identity.transactional {
+            self.enlistments.borrow_mut().end(identity.producer_id);
+        }
+        Ok(staged)
+    }
+
+    /// Gives a batch its place behind all others; what it says of its producer is to be remembered in the same step.
+    ///
+    /// # Errors
+    /// 56 when nothing may be written.
+    pub(super) fn append(&self, batch: &CheckedBatch, context: &mut StageContext<'_>) -> Result<Staged, ErrorCode> {
         if !context.admits || self.is_failed.get() || self.is_stuck.get() || self.has_lost.get() {
             return Err(ErrorCode::KafkaStorageError);
         }
-        self.append(batch, &identity, context)
-    }
-
-    fn append(
-        &self,
-        batch: &CheckedBatch,
-        identity: &BatchIdentity,
-        context: &mut StageContext<'_>,
-    ) -> Result<Staged, ErrorCode> {
         let header = &batch.header;
         let mut log = self.log.borrow_mut();
         let base_offset = log.end();
@@ -333,8 +372,6 @@ impl<D: Disk> Partition<D> {
         if begins_segment {
             self.take_snapshot(base_offset);
         }
-        let appended = Appended { base_offset, max_timestamp: header.max_timestamp, append_ms: context.now_ms };
-        let is_new_producer = self.producers.borrow_mut().remember(identity, &appended, context.tick);
         self.tail.borrow_mut().push(stored.clone(), end);
         let begins_epoch = !self.is_epoch_begun.replace(true);
         if begins_epoch {
@@ -347,9 +384,10 @@ impl<D: Disk> Partition<D> {
             end,
             log_append_time_ms,
             stored: Some(stored),
-            is_new_producer,
+            is_new_producer: false,
             begins_epoch,
             begins_segment,
+            is_transactional: header.attributes.is_transactional(),
         })
     }
 
@@ -392,8 +430,7 @@ impl<D: Disk> Partition<D> {
                 if !self.is_stuck.replace(true) {
                     tracing::warn!("{}: nothing could be written, it is tried again each second: {error}", self.name);
                 }
-                self.written.wake_all();
-                self.high_watermark.wake_all();
+                self.wake_all();
             }
             Err(error) => self.fail(&error),
         }
@@ -407,21 +444,21 @@ impl<D: Disk> Partition<D> {
 
     /// Everything below `end` is on disk in the commit log.
     pub fn note_durable(&self, end: Offset, waiters: &Waiters) {
-        self.durable_end.set(self.durable_end.get().max(end));
+        self.durable.raise(unsigned(end));
         self.raise_high_watermark(waiters);
     }
 
     /// First offset that the commit log does not hold durably.
     #[must_use]
     pub fn durable_end(&self) -> Offset {
-        self.durable_end.get()
+        signed(self.durable.get())
     }
 
     /// A record is readable once it is as durable as the topic promises (architecture decision D2).
     fn raise_high_watermark(&self, waiters: &Waiters) {
         let written = signed(self.written.get());
         let reached = match self.durability.get() {
-            Durability::Disk => written.min(self.durable_end.get()),
+            Durability::Disk => written.min(self.durable_end()),
             Durability::PageCache => written,
         };
         if reached <= self.high_watermark() {
@@ -429,12 +466,13 @@ impl<D: Disk> Partition<D> {
         }
         self.log.borrow_mut().make_visible(reached);
         self.high_watermark.raise(unsigned(reached));
+        self.raise_last_stable(waiters);
         self.wake_watchers(waiters);
     }
 
-    /// `watcher` is woken when there is more to read.
-    pub fn watch(&self, watcher: &Rc<Watcher>) {
-        let mut watchers = self.watchers.borrow_mut();
+    /// `watcher` is woken when there is more to read; for a reader of what is committed that means more of that.
+    pub fn watch(&self, watcher: &Rc<Watcher>, is_committed: bool) {
+        let mut watchers = if is_committed { &self.stable_watchers } else { &self.watchers }.borrow_mut();
         if watchers.len() == watchers.capacity() {
             watchers.retain(|watcher| !watcher.is_done());
         }
@@ -447,10 +485,10 @@ impl<D: Disk> Partition<D> {
         }
     }
 
-    /// Batches from memory; `None` when the files must be read.
+    /// Batches from memory, all of them below `upper`; `None` when the files must be read.
     #[must_use]
-    pub fn read_tail(&self, offset: Offset, bytes_max: usize, first_whole: bool) -> Option<Records> {
-        self.tail.borrow().read(offset, self.high_watermark(), bytes_max, first_whole)
+    pub fn read_tail(&self, offset: Offset, upper: Offset, bytes_max: usize, first_whole: bool) -> Option<Records> {
+        self.tail.borrow().read(offset, upper, bytes_max, first_whole)
     }
 
     /// The oldest batch in memory makes room.
@@ -480,7 +518,7 @@ fn code_of(refusal: Refusal) -> ErrorCode {
     match refusal {
         Refusal::Fenced { .. } => ErrorCode::InvalidProducerEpoch,
         Refusal::OutOfOrder { .. } => ErrorCode::OutOfOrderSequenceNumber,
-        Refusal::InvalidTxnState { .. } => ErrorCode::InvalidTxnState,
+        Refusal::InvalidTxnState { .. } | Refusal::NotEnlisted { .. } => ErrorCode::InvalidTxnState,
     }
 }
 
@@ -490,6 +528,6 @@ pub fn unsigned(offset: Offset) -> u64 {
     u64::try_from(offset.0).unwrap_or(0)
 }
 
-fn signed(mark: u64) -> Offset {
+pub(super) fn signed(mark: u64) -> Offset {
     Offset(i64::try_from(mark).unwrap_or(i64::MAX))
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::enlisting::Parking;
 use super::messages::{AckLevel, Answer, CheckedBatch, PartitionKey, ProduceItem, Produced};
 use super::partition::{Partition, StageContext, Staged};
 use super::shard::{InTail, Served, Shard, Undurable};
@@ -12,6 +13,8 @@ use crate::log::log_file::LogRecord;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
+use crate::runtime::signal::Receiver;
+use crate::state::producers::Enlisted;
 use crate::wire::admission::Refused;
 use crate::wire::error_code::ErrorCode;
 
@@ -19,11 +22,29 @@ use crate::wire::error_code::ErrorCode;
 const KEPT_BYTES: usize = 128;
 
 /// One batch of a request, after staging.
-struct Waiting<D: Disk> {
+pub(super) struct Waiting<D: Disk> {
     produced: Produced,
-    /// What a good answer waits for: the partition and the end of the batch.
-    wait: Option<(Rc<Partition<D>>, Offset)>,
+    /// What a good answer waits for.
+    wait: Option<Wait<D>>,
 }
+
+/// A batch that has its place.
+struct Wait<D: Disk> {
+    partition: Rc<Partition<D>>,
+    /// The offset behind it.
+    end: Offset,
+    is_transactional: bool,
+}
+
+/// One batch of a request.
+enum Begun<D: Disk> {
+    Staged(Waiting<D>),
+    /// It waits for its producer's coordinator.
+    Parked(Receiver<Waiting<D>>),
+}
+
+/// A batch that does not begin a transaction.
+pub(super) const NOT_ENLISTED: Enlisted = Enlisted { holds: false, lowest: None, adds: false };
 
 impl<D: Disk> Shard<D> {
     /// Stages the batches of one request, in order; the answer comes when they are as safe as was asked.
@@ -35,17 +56,34 @@ impl<D: Disk> Shard<D> {
     }
 
     fn produce_now(self: &Rc<Self>, items: Vec<ProduceItem>, level: AckLevel) -> Served {
-        let waiting: Vec<_> = items.into_iter().map(|item| self.stage_item(item)).collect();
-        self.write_what_is_awaited(&waiting, level);
-        if level == AckLevel::None || waiting.iter().all(|one| one.wait.is_none()) {
-            return Served::Now(Answer::Produced(waiting.into_iter().map(|one| one.produced).collect()));
+        let mut to_ask = Vec::new();
+        let begun: Vec<_> = items.into_iter().map(|item| self.begin_item(item, &mut to_ask)).collect();
+        self.write_what_is_awaited(&begun, level);
+        self.ask_for_parked(to_ask);
+        let is_settled = |one: &Begun<D>| match one {
+            Begun::Staged(waiting) => level == AckLevel::None || waiting.wait.is_none(),
+            Begun::Parked(_) => false,
+        };
+        if begun.iter().all(is_settled) {
+            let produced = begun.into_iter().map(|one| match one {
+                Begun::Staged(waiting) => waiting.produced,
+                Begun::Parked(_) => refused_for_now(),
+            });
+            return Served::Now(Answer::Produced(produced.collect()));
         }
         let work = self.begin_work();
         let log = self.log().clone();
         Served::Later(Box::pin(async move {
-            let mut results = Vec::with_capacity(waiting.len());
-            for one in waiting {
-                results.push(settle(&log, one, level).await);
+            let mut results = Vec::with_capacity(begun.len());
+            for one in begun {
+                let waiting = match one {
+                    Begun::Staged(waiting) => Some(waiting),
+                    Begun::Parked(parked) => parked.await,
+                };
+                results.push(match waiting {
+                    Some(waiting) => settle(&log, waiting, level).await,
+                    None => refused_for_now(),
+                });
             }
             drop(work);
             Answer::Produced(results)
@@ -125,7 +163,15 @@ impl<D: Disk> Shard<D> {
         !log.is_failed() && bytes <= log.record_bytes_max() && (!self.log_is_pinned.get() || log.has_room(bytes))
     }
 
-    fn stage_item(self: &Rc<Self>, item: ProduceItem) -> Waiting<D> {
+    /// Stages a batch, unless its producer's coordinator has to be asked first: then what has to be asked is in `to_ask`.
+    fn begin_item(self: &Rc<Self>, item: ProduceItem, to_ask: &mut Vec<Parking>) -> Begun<D> {
+        match self.must_wait(&item, to_ask) {
+            true => Begun::Parked(self.park(item)),
+            false => Begun::Staged(self.stage_item(item)),
+        }
+    }
+
+    pub(super) fn stage_item(self: &Rc<Self>, item: ProduceItem) -> Waiting<D> {
         let Some(partition) = self.partition(item.key) else {
             return Waiting { produced: refused(ErrorCode::UnknownTopicOrPartition, Offset(-1)), wait: None };
         };
@@ -133,7 +179,11 @@ impl<D: Disk> Shard<D> {
             Ok(batch) => batch,
             Err(reason) => return Waiting { produced: refused_for(reason, partition.log_start()), wait: None },
         };
-        match self.stage(&partition, &batch) {
+        let enlisted = match &item.entry {
+            None => NOT_ENLISTED,
+            Some(entry) => partition.enlisted(batch.header.producer_id, entry),
+        };
+        match self.stage(&partition, &batch, enlisted) {
             Ok(staged) => {
                 let produced = Produced {
                     error: ErrorCode::None,
@@ -142,27 +192,47 @@ impl<D: Disk> Shard<D> {
                     log_start_offset: partition.log_start(),
                     detail: None,
                 };
-                Waiting { produced, wait: Some((partition, staged.end)) }
+                let wait = Wait { partition, end: staged.end, is_transactional: staged.is_transactional };
+                Waiting { produced, wait: Some(wait) }
             }
             Err(error) => Waiting { produced: refused(error, start_beside(error, &partition)), wait: None },
         }
     }
 
-    fn stage(self: &Rc<Self>, partition: &Rc<Partition<D>>, batch: &CheckedBatch) -> Result<Staged, ErrorCode> {
+    fn stage(
+        self: &Rc<Self>,
+        partition: &Rc<Partition<D>>,
+        batch: &CheckedBatch,
+        enlisted: Enlisted,
+    ) -> Result<Staged, ErrorCode> {
+        self.stage_by(partition, batch.bytes.len(), |context| {
+            context.enlisted = enlisted;
+            partition.stage(batch, context)
+        })
+    }
+
+    /// Has the partition give its place to something of so many bytes, and sends it on its way.
+    pub(super) fn stage_by(
+        self: &Rc<Self>,
+        partition: &Rc<Partition<D>>,
+        bytes: usize,
+        stage: impl FnOnce(&mut StageContext<'_>) -> Result<Staged, ErrorCode>,
+    ) -> Result<Staged, ErrorCode> {
         let log = self.log();
         let tick = self.tick.get() + 1;
         self.tick.set(tick);
         let mut context = StageContext {
             leader_epoch: self.leader_epoch(),
             now_ms: clock::now_ms(),
-            admits: !self.disk_is_full.get() && self.log_takes(batch.bytes.len()),
+            admits: !self.disk_is_full.get() && self.log_takes(bytes),
             arena: &mut self.arena.borrow_mut(),
             tick,
+            enlisted: NOT_ENLISTED,
         };
-        let mut staged = partition.stage(batch, &mut context)?;
+        let mut staged = stage(&mut context)?;
         if let Some(stored) = staged.stored.take() {
             let bytes = stored.len() + KEPT_BYTES;
-            let is_lazy = partition.durability() == Durability::PageCache;
+            let is_lazy = partition.durability() == Durability::PageCache && !staged.is_transactional;
             let group = log.push(LogRecord::batch(partition.log_id, staged.base_offset, stored), is_lazy);
             let undurable = Undurable { group, partition: Rc::clone(partition), end: staged.end };
             self.undurable.borrow_mut().push_back(undurable);
@@ -202,13 +272,15 @@ impl<D: Disk> Shard<D> {
     }
 
     /// Who waits for the kernel only does not wait for the commit log: its bytes go to the segment at once.
-    fn write_what_is_awaited(self: &Rc<Self>, waiting: &[Waiting<D>], level: AckLevel) {
-        let waits_for_kernel = |one: &Waiting<D>| {
-            one.wait.as_ref().is_some_and(|(partition, _)| {
-                level != AckLevel::Durable || partition.durability() == Durability::PageCache
-            })
+    fn write_what_is_awaited(self: &Rc<Self>, begun: &[Begun<D>], level: AckLevel) {
+        let waits_for_kernel = |one: &Begun<D>| {
+            let Begun::Staged(waiting) = one else { return false };
+            waiting
+                .wait
+                .as_ref()
+                .is_some_and(|wait| level != AckLevel::Durable || wait.partition.durability() == Durability::PageCache)
         };
-        if waiting.iter().any(waits_for_kernel) {
+        if begun.iter().any(waits_for_kernel) {
             self.write_segments();
         }
     }
@@ -263,8 +335,7 @@ impl<D: Disk> Shard<D> {
     /// The commit log failed: nobody waits for it any more.
     pub(super) fn note_failed(&self) {
         for failed in self.undurable.borrow_mut().drain(..) {
-            failed.partition.high_watermark.wake_all();
-            failed.partition.written.wake_all();
+            failed.partition.wake_all();
         }
     }
 
@@ -275,7 +346,11 @@ impl<D: Disk> Shard<D> {
 
 /// Waits until the batch is as safe as was asked.
 async fn settle<D: Disk>(log: &CommitLog<D>, one: Waiting<D>, level: AckLevel) -> Produced {
-    let Some((partition, end)) = one.wait else { return one.produced };
+    let Some(Wait { partition, end, is_transactional }) = one.wait else { return one.produced };
+    if is_transactional && level != AckLevel::None {
+        // A commit must not outlive its data, whatever the client wants.
+        return if partition.is_durable(log, end).await { one.produced } else { refused_for_now() };
+    }
     let mark = match level {
         AckLevel::None => return one.produced,
         AckLevel::Written => &partition.written,
@@ -294,6 +369,11 @@ fn bytes_of(items: &[ProduceItem], bytes_max: usize) -> (usize, usize) {
     let bytes = |item: &ProduceItem| item.checked.as_ref().map_or(0, |batch| batch.bytes.len());
     let sizes = || items.iter().map(bytes).filter(|bytes| *bytes <= bytes_max);
     (sizes().sum(), sizes().max().unwrap_or(0))
+}
+
+/// A batch that the coordinator does not want in the transaction.
+pub(super) fn not_enlisted<D: Disk>(error: ErrorCode) -> Waiting<D> {
+    Waiting { produced: refused(error, Offset(-1)), wait: None }
 }
 
 fn refused_for_now() -> Produced {

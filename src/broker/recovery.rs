@@ -33,10 +33,13 @@ use crate::log::partition_log::LogRules;
 use crate::log::recover::{self, Given, Outcome, Searched};
 use crate::log::scan::BatchFacts;
 use crate::log::store::{Store, StoreState};
+use crate::log::txn_index::AbortedTxn;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
-use crate::state::producers::{Appended, BatchIdentity, Producers};
+use crate::state::producers::{Appended, BatchIdentity, Ending, Producers};
+use crate::wire::batch::BatchHeader;
+use crate::wire::refill::{self, ControlKind};
 
 /// Partitions that are brought back before other tasks run.
 const PARTITIONS_IN_A_ROW: usize = 64;
@@ -448,9 +451,10 @@ impl<D: Disk> Shard<D> {
         let now_ms = clock::now_ms();
         let listed = epochs::read(&self.disk, &folder, merged.map(|merged| &merged.partition)).await;
         let mut losses = losses::read(&self.disk, &folder).await?;
-        let (recovered, mut producers, listed) = loop {
+        let (recovered, mut producers, listed, aborted) = loop {
             let mut producers = known.take().unwrap_or_else(|| Producers::new(host::random()));
             let mut listed = listed.clone();
+            let mut aborted = Vec::new();
             let given = Given {
                 folder: folder.as_path().into(),
                 rules: LogRules::of(&topic.settings),
@@ -461,8 +465,8 @@ impl<D: Disk> Shard<D> {
                 is_whole: plan.is_whole,
                 losses,
             };
-            let outcome = recover::recover(&self.disk, reader, given, |batch, committed_ms| {
-                replay(&mut producers, batch, committed_ms.unwrap_or(now_ms));
+            let outcome = recover::recover(&self.disk, reader, given, |batch, bytes, committed_ms| {
+                aborted.extend(replay(&mut producers, batch, bytes, committed_ms.unwrap_or(now_ms)));
                 listed.walked(batch.leader_epoch, batch.base_offset);
             })
             .await?;
@@ -477,7 +481,7 @@ impl<D: Disk> Shard<D> {
             let Some(recovered) = recovered else { return Ok(None) };
             losses = recovered.losses.clone();
             if !recovered.must_repeat {
-                break (recovered, producers, listed);
+                break (recovered, producers, listed, aborted);
             }
             known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
@@ -489,6 +493,7 @@ impl<D: Disk> Shard<D> {
             self.disk.remove_file(&names::path(&folder, *as_of, names::Kind::Snapshot)).await?;
         }
         let partition = Partition::new(key, name, log_id, &topic.settings, recovered.log, producers);
+        partition.take_recovered_aborts(merged.map(|merged| &merged.partition), &aborted).await?;
         partition.snapshots.found(recovered.newest_snapshot);
         partition.set_epochs(epochs::complete(&partition, listed).await?, self.leader_epoch());
         if recovered.has_changed {
@@ -606,8 +611,11 @@ fn restore_producers(view: &View, logs: &HashSet<LogId>) -> HashMap<LogId, Produ
     all
 }
 
-/// Remembers a batch that is in the log; the same at a start and in a check.
-pub fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
+/// Remembers a batch that is in the log; the same at a start and in a check. Gives what a marker has ended by an abort.
+pub fn replay(producers: &mut Producers, batch: &BatchFacts, bytes: &[u8], append_ms: i64) -> Option<AbortedTxn> {
+    if batch.is_control() {
+        return replay_marker(producers, batch, bytes, append_ms);
+    }
     let delta = batch.last_offset.0 - batch.base_offset.0;
     let identity = BatchIdentity {
         producer_id: ProducerId(batch.producer_id),
@@ -618,4 +626,17 @@ pub fn replay(producers: &mut Producers, batch: &BatchFacts, append_ms: i64) {
     };
     let appended = Appended { base_offset: batch.base_offset, max_timestamp: batch.max_timestamp, append_ms };
     producers.replay(&identity, &appended);
+    None
+}
+
+/// A control batch without a marker (compaction may have emptied it) says nothing, as in Kafka.
+fn replay_marker(producers: &mut Producers, batch: &BatchFacts, bytes: &[u8], append_ms: i64) -> Option<AbortedTxn> {
+    let header = BatchHeader::read(bytes).ok().filter(BatchHeader::is_idempotent)?;
+    let (kind, coordinator_epoch) = refill::marker_of(bytes, &header)?;
+    let (producer_id, epoch) = (header.producer_id, header.producer_epoch);
+    let ending = Ending { producer_id, epoch, coordinator_epoch, bumps_epoch: false };
+    let ended = producers.replay_marker(&ending, batch.last_offset, append_ms);
+    let first_offset = ended.first_offset.filter(|_| kind == ControlKind::Abort)?;
+    let last_stable_offset = ended.last_stable_offset;
+    Some(AbortedTxn { producer_id, first_offset, last_offset: batch.last_offset, last_stable_offset })
 }

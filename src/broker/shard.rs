@@ -19,6 +19,7 @@ use super::catalog::{Catalog, Command, ItemResult, Outcome};
 use super::catalog_host::CatalogHost;
 use super::checkpointer::Checkpointer;
 use super::cleaner_floor::RestsUntil;
+use super::enlisting::ParkedBatches;
 use super::groups::GroupHost;
 use super::messages::{AckLevel, Answer, Ask, Message, PartitionKey, ProduceItem};
 use super::partition::Partition;
@@ -27,6 +28,7 @@ use super::producer_ids::{self, ProducerIds};
 use super::producer_limits::ProducerLimits;
 use super::recovery::Progress;
 use super::removal::Removal;
+use super::transactions::TransactionHost;
 use super::waiters::{Waiters, Watcher};
 use crate::config::Config;
 use crate::ids::{IdMap, LogId, Offset, ProducerId, ShardId, TopicPartition};
@@ -120,6 +122,9 @@ pub struct Shard<D: Disk> {
     pub(super) producer_limits: ProducerLimits,
     fetch_sessions: RefCell<FetchSessions>,
     pub(super) groups: GroupHost<D>,
+    pub(super) transactions: TransactionHost<D>,
+    /// Batches that wait for the coordinators of their producers.
+    pub(super) parked: ParkedBatches<D>,
     answers: Rc<Budget>,
     unpacker: RefCell<Unpacker>,
     watch_number: Cell<u64>,
@@ -178,6 +183,8 @@ impl<D: Disk> Shard<D> {
             producer_limits: ProducerLimits::default(),
             fetch_sessions: RefCell::new(sessions),
             groups: GroupHost::default(),
+            transactions: TransactionHost::default(),
+            parked: ParkedBatches::default(),
             answers: Budget::new(parts.config.memory_budget_bytes),
             unpacker: RefCell::default(),
             watch_number: Cell::default(),
@@ -500,8 +507,11 @@ impl<D: Disk> Shard<D> {
                 Served::Later(Box::pin(async move { Answer::Offsets(shard.find_offsets(queries).await) }))
             }
             Ask::Group { partition, command } => self.serve_group(partition, *command),
+            Ask::Transaction { partition, command } => self.serve_transaction(partition, *command),
+            Ask::Markers(markers) => self.write_markers(markers),
             Ask::EpochEnds(queries) => Served::Now(Answer::EpochEnds(self.epoch_ends(&queries))),
             Ask::DeleteRecords(items, patience) => self.move_log_starts(&items, patience),
+            Ask::Producers(keys) => Served::Now(Answer::Producers(self.active_producers(&keys))),
             Ask::Sizes => Served::Now(Answer::Sizes(self.sizes())),
             Ask::Marks => Served::Now(Answer::Marks(self.own_marks())),
             Ask::Change(command) => to_its_end(async move { Answer::Changed(shard.change(*command).await) }),
@@ -542,6 +552,7 @@ impl<D: Disk> Shard<D> {
             self.begin_coordinators(topic);
         }
         host::spawn(Queue::Requests, Rc::clone(self).run_group_timer());
+        self.start_transactions();
         host::spawn(Queue::Background, Rc::clone(self).keep_checkpoints());
         host::spawn(Queue::Background, Rc::clone(self).keep_an_eye());
         host::spawn(Queue::Background, Rc::clone(self).keep_compacting());
@@ -587,6 +598,7 @@ impl<D: Disk> Shard<D> {
         self.is_stopping.set(true);
         self.waiters.wake_all();
         self.stop_coordinators();
+        self.stop_transactions();
         let hook = self.drain_hook.borrow_mut().take();
         if let Some(hook) = hook {
             hook().await;

@@ -19,8 +19,6 @@ pub struct GroupConfig {
     pub commit_timeout_ms: u64,
     /// `offsets.load.buffer.size`.
     pub load_bytes: usize,
-    /// `corelane.offsets.rewrite.bytes`.
-    pub rewrite_bytes: u64,
     /// `offsets.retention.check.interval.ms`.
     pub retention_check_interval_ms: u64,
     /// `offsets.retention.minutes`, in ms.
@@ -44,7 +42,6 @@ impl GroupConfig {
             offset_metadata_bytes_max: values.size("offset.metadata.max.bytes"),
             commit_timeout_ms: wait("offsets.commit.timeout.ms"),
             load_bytes: values.size("offsets.load.buffer.size"),
-            rewrite_bytes: wait("corelane.offsets.rewrite.bytes"),
             retention_check_interval_ms: wait("offsets.retention.check.interval.ms"),
             retention_ms: values.long("offsets.retention.minutes").saturating_mul(60_000),
             codec: i16::try_from(values.int("offsets.topic.compression.codec")).unwrap_or(0),

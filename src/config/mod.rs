@@ -18,6 +18,7 @@ mod show;
 mod sources;
 mod table;
 pub mod topic;
+mod transactions;
 mod value;
 
 pub use alter::{Change, Operation, Refusal, Scope, alter_broker, alter_topic, new_topic};
@@ -31,6 +32,7 @@ pub use properties::{Entry, parse as parse_properties};
 pub use show::{markdown, show};
 pub use sources::{ConfigError, Loaded, load};
 pub use topic::{Overrides, TimestampType, TopicSettings, resolve, settle, validate};
+pub use transactions::TransactionConfig;
 pub use value::Kind;
 
 use origin::Values;
@@ -131,6 +133,8 @@ pub struct Config {
     pub cleaner: CleanerConfig,
     /// Consumer groups and `__consumer_offsets`.
     pub groups: GroupConfig,
+    /// Transactions and `__transaction_state`.
+    pub transactions: TransactionConfig,
     /// What topics have that set nothing themselves.
     pub topic_defaults: TopicSettings,
     values: Values,
@@ -223,6 +227,7 @@ impl Config {
             retention_check_interval_ms: wait("log.retention.check.interval.ms"),
             cleaner: CleanerConfig::of(&values),
             groups: GroupConfig::of(&values),
+            transactions: TransactionConfig::of(&values),
             topic_defaults: topic::resolve_on(&values, &Overrides::new())?,
             values,
         })

@@ -193,13 +193,6 @@ pub const SETTINGS: &[Setting] = &[
     )
     .at_least(1 << 20),
     Setting::new(
-        "corelane.offsets.rewrite.bytes",
-        Long,
-        Some("16777216"),
-        "When a partition of `__consumer_offsets` has grown by this, and by four times what is kept in it, its coordinator writes that anew and lets go of the rest, so that a start need not read more.",
-    )
-    .at_least(1024),
-    Setting::new(
         "corelane.producers.max",
         Int,
         Some("1000000"),
@@ -220,6 +213,12 @@ pub const SETTINGS: &[Setting] = &[
         "Memory for the newest batches, from which consumers that keep up are served, per shard; taken as data comes, not at the start.",
     )
     .at_least(0),
+    Setting::new(
+        "corelane.transactions.enable",
+        Boolean,
+        Some("true"),
+        "Whether transactional ids are served; without, they are answered with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and producers are idempotent at most.",
+    ),
     Setting::new(
         "corelane.unpacked.batch.max.bytes",
         Long,
@@ -485,6 +484,27 @@ pub const SETTINGS: &[Setting] = &[
         .at_least(1)
         .dynamic(),
     Setting::new("socket.request.max.bytes", Int, Some("104857600"), "Largest request; a connection that announces a larger one is closed.")
+        .at_least(1),
+    Setting::new("transaction.abort.timed.out.transaction.cleanup.interval.ms", Int, Some("10000"), "How often transactions are looked for that have been open for longer than their producers asked for; they are aborted.")
+        .at_least(1),
+    Setting::new("transaction.max.timeout.ms", Int, Some("900000"), "Longest time-out that a producer may ask for its transactions.")
+        .at_least(1),
+    Setting::new("transaction.partition.verification.enable", Boolean, Some("true"), "Whether a partition asks before the first batch of a transaction of older producers (Produce up to version 11) if it was added to it; newer ones are always asked about."),
+    Setting::new("transaction.remove.expired.transaction.cleanup.interval.ms", Int, Some("3600000"), "How often transactional ids are looked for that nobody uses any more.")
+        .at_least(1),
+    Setting::new("transaction.state.log.load.buffer.size", Int, Some("5242880"), "Bytes of `__transaction_state` that are read at a time at the start.")
+        .at_least(1),
+    Setting::new("transaction.state.log.min.isr", Int, Some("1"), "Replicas that must hold a record of `__transaction_state`, of which this one broker always keeps one: any number is accepted.")
+        .at_least(1),
+    Setting::new("transaction.state.log.num.partitions", Int, Some("50"), "Partitions of `__transaction_state` when it is made; later changes do not count.")
+        .at_least(1),
+    Setting::new("transaction.state.log.replication.factor", Short, Some("1"), "Replicas of `__transaction_state`, of which this one broker always keeps one: any number is accepted, so that the file of a larger cluster is, too.")
+        .at_least(1),
+    Setting::new("transaction.state.log.segment.bytes", Int, Some("104857600"), "Segment size of `__transaction_state` when it is made.")
+        .at_least(1 << 20),
+    Setting::new("transaction.two.phase.commit.enable", Boolean, Some("false"), "Whether transactions may be prepared by the client and ended by somebody else.")
+        .only("false", "two-phase commit of clients is not served"),
+    Setting::new("transactional.id.expiration.ms", Int, Some("604800000"), "A transactional id that nobody has used for this long, and that has no open transaction, is forgotten.")
         .at_least(1),
     Setting::new("unclean.leader.election.enable", Boolean, Some("false"), "Whether a replica that lags may lead a partition; with one replica there is nothing to elect, so both values mean the same.")
         .dynamic(),

@@ -8,7 +8,8 @@
 //! block       0 magic "CLBK"  4 what u16 (1 partitions, 2 producers)  6 reserved u16  8 entries u32
 //!             12 payload bytes u32  16 crc of payload u32  20 crc of bytes 0-19 | payload of at most 1 MiB
 //! partition   56 B  log id u64 | log start i64 | recovery point i64 | segment base i64 | position u64
-//!             | leader epoch u32 | flags u32 (bit 0: removed) | bytes of the segment file u64
+//!             | leader epoch u32 | flags u32 (bit 0: removed,
+//!             bits 8-31: check of the abort index) | bytes of the segment file u64
 //! producer    40 B  log id u64 | producer id i64 | epoch i16 | n u8 | flags u8 (bit 0: removed)
 //!             | coordinator epoch i32 | last append ms i64 | first offset of the open transaction i64 (-1: none)
 //!             + n (at most 5) x 28 B, oldest first  base offset i64 | last offset delta u32 | first sequence i32
@@ -35,6 +36,8 @@ const FOOTER_BYTES: usize = 32;
 const PARTITIONS: u16 = 1;
 const PRODUCERS: u16 = 2;
 const REMOVED: u8 = 1;
+/// Where the check of the abort index begins among the flags of a partition.
+const ABORT_CHECK_SHIFT: u32 = 8;
 /// Payload of one block.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Size of a partition entry.
@@ -89,6 +92,8 @@ pub struct PartitionEntry {
     pub leader_epoch: u32,
     /// Size of that segment's file.
     pub segment_file_bytes: u64,
+    /// Check of that segment's abort index below the recovery point, 24 bits; 0 for an empty one.
+    pub abort_check: u32,
 }
 
 /// One producer of one partition as of a checkpoint.
@@ -367,7 +372,7 @@ fn put_partition(to: &mut BytesMut, entry: &PartitionEntry) {
     to.put_i64_le(entry.segment_base.0);
     to.put_u64_le(entry.position);
     to.put_u32_le(entry.leader_epoch);
-    to.put_u32_le(u32::from(entry.removed));
+    to.put_u32_le(u32::from(entry.removed) | entry.abort_check << ABORT_CHECK_SHIFT);
     to.put_u64_le(entry.segment_file_bytes);
 }
 
@@ -378,7 +383,8 @@ fn get_partition(from: &mut &[u8]) -> Result<PartitionEntry, Damage> {
     let segment_base = Offset(from.try_get_i64_le()?);
     let position = from.try_get_u64_le()?;
     let leader_epoch = from.try_get_u32_le()?;
-    let removed = from.try_get_u32_le()? & u32::from(REMOVED) != 0;
+    let flags = from.try_get_u32_le()?;
+    let removed = flags & u32::from(REMOVED) != 0;
     let segment_file_bytes = from.try_get_u64_le()?;
     Ok(PartitionEntry {
         log_id,
@@ -389,6 +395,7 @@ fn get_partition(from: &mut &[u8]) -> Result<PartitionEntry, Damage> {
         position,
         leader_epoch,
         segment_file_bytes,
+        abort_check: flags >> ABORT_CHECK_SHIFT,
     })
 }
 

@@ -35,7 +35,7 @@ pub struct Compacted<D: Disk> {
     pub(super) indexes: Indexes,
     pub(super) first_timestamp: Option<i64>,
     pub(super) crc: RunningCrc,
-    aborted: Vec<AbortedTxn>,
+    pub(super) aborted: Vec<AbortedTxn>,
 }
 
 impl<D: Disk> Compacted<D> {

@@ -28,6 +28,7 @@ pub mod recover;
 pub mod scan;
 pub mod seal;
 pub mod segment;
+pub mod segment_aborts;
 pub mod segment_derived;
 pub mod segment_read;
 pub mod snapshot;

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use super::index::IndexRules;
 use super::scan::BatchFacts;
 use super::segment::{Incoming, RollRules, Segment};
+use super::txn_index::AbortedTxn;
 use crate::config::TopicSettings;
 use crate::ids::Offset;
 use crate::runtime::disk::Disk;
@@ -254,6 +255,19 @@ impl<D: Disk> PartitionLog<D> {
         self.staged.push_back(Staged { segment, position, batch, end: self.end });
     }
 
+    /// A marker that was just staged has ended an aborted transaction.
+    pub fn note_aborted(&self, txn: AbortedTxn) {
+        if let Some(active) = self.active() {
+            active.note_aborted(txn);
+        }
+    }
+
+    /// The segments from the one that holds `offset` on, oldest first.
+    pub fn segments_from(&self, offset: Offset) -> &[Rc<Segment<D>>] {
+        let behind = self.segments.partition_point(|segment| segment.base() <= offset);
+        &self.segments[behind.saturating_sub(1)..]
+    }
+
     /// Bytes that are staged and not in the kernel.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
@@ -379,8 +393,7 @@ impl<D: Disk> PartitionLog<D> {
 
     /// The segments that hold `offset` or come behind it, each with the end of what may be read of it.
     pub fn readable_from(&self, offset: Offset) -> impl Iterator<Item = Readable<D>> {
-        let behind = self.segments.partition_point(|segment| segment.base() <= offset);
-        self.segments[behind.saturating_sub(1)..].iter().filter_map(|segment| {
+        self.segments_from(offset).iter().filter_map(|segment| {
             let upper = match segment.base().cmp(&self.visible.base) {
                 std::cmp::Ordering::Less => segment.bytes(),
                 std::cmp::Ordering::Equal => self.visible.position,

@@ -145,8 +145,8 @@ struct Recovery<'a, D: Disk, F> {
     snapshots: Vec<Offset>,
 }
 
-/// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with the time it was committed
-/// at (`None` where the commit log does not hold it).
+/// Brings a partition back; `on_batch` gets each batch behind the recovery point in order, with its bytes and the time it was
+/// committed at (`None` where the commit log does not hold it).
 ///
 /// # Errors
 /// Those of the disk; `InvalidData` when the commit log does not hold what it says.
@@ -154,7 +154,7 @@ pub async fn recover<D: Disk>(
     disk: &D,
     reader: &mut RecordReader<D>,
     given: Given<'_>,
-    on_batch: impl FnMut(&BatchFacts, Option<i64>),
+    on_batch: impl FnMut(&BatchFacts, &[u8], Option<i64>),
 ) -> io::Result<Outcome<D>> {
     let committed = given.located.iter().map(|located| (located.offset, located.committed_ms)).collect();
     let mut recovery = Recovery {
@@ -187,7 +187,7 @@ pub async fn recover<D: Disk>(
 
 type Files = Vec<(Offset, u64)>;
 
-impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
+impl<D: Disk, F: FnMut(&BatchFacts, &[u8], Option<i64>)> Recovery<'_, D, F> {
     /// Lists the segments, drops those below the log start, and walks what lies behind the recovery point.
     async fn find_segments(&mut self, reader: &mut RecordReader<D>) -> Step<()> {
         self.notes.extend(swap::finish(self.disk, &self.given.folder).await?);
@@ -386,9 +386,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     async fn pass_deleted(&mut self, to: Offset, reader: &mut RecordReader<D>) -> io::Result<()> {
         for one in self.given.located {
             if one.offset >= self.end.max(self.point.offset) && one.offset < to {
-                let (facts, _) = self.read(one, reader).await?;
+                let (facts, bytes) = self.read(one, reader).await?;
                 self.end = facts.next_offset();
-                (self.on_batch)(&facts, Some(one.committed_ms));
+                (self.on_batch)(&facts, &bytes, Some(one.committed_ms));
             }
         }
         self.end = to;
@@ -410,7 +410,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
                     batch.base_offset,
                     Seen { segment: at, position: batch.position, bytes: batch.bytes, crc, end },
                 );
-                on_batch(batch, committed.get(&batch.base_offset).copied());
+                on_batch(batch, content, committed.get(&batch.base_offset).copied());
             })
             .await?;
         if self.sealed.contains(&base) {
@@ -567,7 +567,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
         let (facts, bytes) = self.read(one, reader).await?;
         if facts.next_offset() <= self.start && log.active().is_none() {
             // Deleted, and its segment is gone already; its producer is remembered all the same.
-            self.tell(&facts, one);
+            self.tell(&facts, &bytes, one);
             log.skip_to(facts.next_offset());
             return Ok(());
         }
@@ -576,7 +576,7 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
             Incoming { bytes: bytes.len() as u64, last_offset: facts.last_offset, max_timestamp: facts.max_timestamp };
         log.prepare_at(&incoming, facts.base_offset, one.committed_ms)?;
         log.stage(StoredBatch::whole(&bytes));
-        self.tell(&facts, one);
+        self.tell(&facts, &bytes, one);
         if log.unwritten_bytes() >= REPLAY_WRITE_BYTES {
             log.write_some(usize::MAX)?;
             let end = log.end();
@@ -586,9 +586,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
     }
 
     /// What lies below the recovery point is in the checkpoint already.
-    fn tell(&mut self, facts: &BatchFacts, one: &Located) {
+    fn tell(&mut self, facts: &BatchFacts, bytes: &[u8], one: &Located) {
         if facts.base_offset >= self.point.offset {
-            (self.on_batch)(facts, Some(one.committed_ms));
+            (self.on_batch)(facts, bytes, Some(one.committed_ms));
         }
     }
 

@@ -17,6 +17,7 @@ use super::crc::RunningCrc;
 use super::index::{IndexRules, Indexes, TimestampOffset};
 use super::names::{self, DELETED, Kind};
 use super::scan::{BatchFacts, Gaps, ScanEnd, Scanner};
+use super::segment_aborts::Aborts;
 pub use super::segment_derived::Sealing;
 use crate::ids::Offset;
 use crate::runtime::disk::{Access, Create, Disk, DiskFile, short_write};
@@ -76,6 +77,7 @@ pub struct Segment<D: Disk> {
     pub(super) rules: IndexRules,
     pub(super) created_ms: i64,
     pub(super) state: RefCell<State>,
+    pub(super) aborts: RefCell<Aborts>,
     handle: Rc<Slot<D::File>>,
     /// How old it is, where that took a look at the disk.
     pub(super) looked_up_ms: Cell<Option<i64>>,
@@ -111,6 +113,7 @@ impl<D: Disk> Segment<D> {
         state.indexes = Some(Indexes::new(base, rules));
         state.crc = Some((0, RunningCrc::default()));
         drop(state);
+        segment.set_aborted(Vec::new());
         Ok(segment)
     }
 
@@ -135,6 +138,7 @@ impl<D: Disk> Segment<D> {
             rules,
             created_ms,
             state: RefCell::new(state),
+            aborts: RefCell::default(),
             handle,
             looked_up_ms,
             is_left: Cell::default(),
@@ -159,6 +163,7 @@ impl<D: Disk> Segment<D> {
         state.crc = Some((written.bytes(), written.crc));
         state.indexes = Some(written.indexes);
         drop(state);
+        *segment.aborts.borrow_mut() = Aborts::written(written.aborted);
         segment
     }
 
@@ -330,6 +335,7 @@ impl<D: Disk> Segment<D> {
             return;
         }
         self.handle.close();
+        self.aborts.borrow_mut().let_go();
         let mut state = self.state.borrow_mut();
         if state.indexes.as_ref().is_some_and(Indexes::is_written) {
             state.indexes = None;
@@ -354,6 +360,7 @@ impl<D: Disk> Segment<D> {
     pub async fn hold(&self) -> io::Result<()> {
         self.log_file()?;
         self.handle.pin();
+        self.load_aborted().await?;
         self.load_indexes().await
     }
 

@@ -1,8 +1,8 @@
 //! The API keys that are served, and in which versions.
 //!
 //! A version is served when Apache Kafka 4.4 serves it and `kafka-protocol` knows it: ListOffsets ends at 10 (Kafka: 11),
-//! ApiVersions and DescribeLogDirs at 4 (5). OffsetCommit 10, OffsetFetch 10 and DeleteGroups 3 are served beside that,
-//! because Kafka's clients prefer them. Matches on [`Api`] have no wildcard, so that a new key meets each of them.
+//! ApiVersions and DescribeLogDirs at 4 (5). OffsetCommit 10, OffsetFetch 10, DeleteGroups 3 and WriteTxnMarkers 2
+//! are served beside that, because Kafka's clients prefer them. Matches on [`Api`] have no wildcard, so that a new key meets each of them.
 
 use std::ops::RangeInclusive;
 
@@ -48,6 +48,14 @@ pub enum Api {
     InitProducerId = 22,
     /// Where leader epochs end.
     OffsetForLeaderEpoch = 23,
+    /// Partitions come into a transaction.
+    AddPartitionsToTxn = 24,
+    /// A group's offsets come into a transaction.
+    AddOffsetsToTxn = 25,
+    /// A transaction is committed or aborted.
+    EndTxn = 26,
+    /// A tool ends what is open of a producer.
+    WriteTxnMarkers = 27,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
     /// Set all settings of a resource.
@@ -64,13 +72,19 @@ pub enum Api {
     OffsetDelete = 47,
     /// Cluster id, controller, brokers.
     DescribeCluster = 60,
+    /// Who writes to partitions.
+    DescribeProducers = 61,
+    /// How transactional ids stand.
+    DescribeTransactions = 65,
+    /// Transactional ids.
+    ListTransactions = 66,
     /// Topics in pages.
     DescribeTopicPartitions = 75,
 }
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 35] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -90,6 +104,10 @@ impl Api {
         Self::DeleteRecords,
         Self::InitProducerId,
         Self::OffsetForLeaderEpoch,
+        Self::AddPartitionsToTxn,
+        Self::AddOffsetsToTxn,
+        Self::EndTxn,
+        Self::WriteTxnMarkers,
         Self::DescribeConfigs,
         Self::AlterConfigs,
         Self::DescribeLogDirs,
@@ -98,6 +116,9 @@ impl Api {
         Self::IncrementalAlterConfigs,
         Self::OffsetDelete,
         Self::DescribeCluster,
+        Self::DescribeProducers,
+        Self::DescribeTransactions,
+        Self::ListTransactions,
         Self::DescribeTopicPartitions,
     ];
 
@@ -134,13 +155,19 @@ impl Api {
             Self::DeleteRecords => 0..=2,
             Self::InitProducerId => 0..=5,
             Self::OffsetForLeaderEpoch => 2..=4,
+            Self::AddPartitionsToTxn | Self::EndTxn => 0..=5,
+            Self::AddOffsetsToTxn => 0..=4,
+            Self::WriteTxnMarkers => 1..=2,
             Self::DescribeConfigs => 1..=4,
             Self::AlterConfigs => 0..=2,
             Self::DescribeLogDirs => 1..=4,
             Self::CreatePartitions | Self::DeleteGroups => 0..=3,
-            Self::IncrementalAlterConfigs => 0..=1,
+            Self::IncrementalAlterConfigs | Self::ListTransactions => 0..=1,
             Self::DescribeCluster => 0..=2,
-            Self::OffsetDelete | Self::DescribeTopicPartitions => 0..=0,
+            Self::OffsetDelete
+            | Self::DescribeProducers
+            | Self::DescribeTopicPartitions
+            | Self::DescribeTransactions => 0..=0,
         }
     }
 
@@ -152,7 +179,12 @@ impl Api {
             Self::Fetch => 12,
             Self::OffsetCommit => 8,
             Self::ListOffsets | Self::OffsetFetch | Self::JoinGroup => 6,
-            Self::ApiVersions | Self::FindCoordinator | Self::ListGroups => 3,
+            Self::ApiVersions
+            | Self::FindCoordinator
+            | Self::ListGroups
+            | Self::AddPartitionsToTxn
+            | Self::AddOffsetsToTxn
+            | Self::EndTxn => 3,
             Self::CreateTopics | Self::DescribeGroups => 5,
             Self::DeleteTopics
             | Self::OffsetForLeaderEpoch
@@ -166,8 +198,12 @@ impl Api {
             | Self::DescribeLogDirs
             | Self::CreatePartitions
             | Self::DeleteGroups => 2,
-            Self::IncrementalAlterConfigs => 1,
-            Self::DescribeCluster | Self::DescribeTopicPartitions => 0,
+            Self::IncrementalAlterConfigs | Self::WriteTxnMarkers => 1,
+            Self::DescribeCluster
+            | Self::DescribeProducers
+            | Self::DescribeTopicPartitions
+            | Self::DescribeTransactions
+            | Self::ListTransactions => 0,
             Self::OffsetDelete => return false,
         };
         version >= first
@@ -180,7 +216,8 @@ mod tests {
     use kafka_protocol::messages::ApiKey;
 
     /// Served from the fields in Kafka's own schemas, and tried with its clients: kafka-protocol ends one earlier.
-    const NEWER: [(Api, i16); 3] = [(Api::OffsetCommit, 10), (Api::OffsetFetch, 10), (Api::DeleteGroups, 3)];
+    const NEWER: [(Api, i16); 4] =
+        [(Api::OffsetCommit, 10), (Api::OffsetFetch, 10), (Api::DeleteGroups, 3), (Api::WriteTxnMarkers, 2)];
 
     #[test]
     fn versions_and_forms_agree_with_kafka_protocol() {

@@ -5,7 +5,8 @@
 //! in the form of version 0 with UNSUPPORTED_VERSION, so that the client can go on in one that is served.
 //! Left out: version 5 (checks a cluster and node id that the client expects).
 //!
-//! Features: only `metadata.version`, by which tools tell the release; groups, shares and transactions will bring theirs.
+//! Features: `metadata.version`, by which tools tell the release, and `transaction.version`, by which producers choose the
+//! protocol of KIP-890. One whose minimum is 0 is not sent as supported before version 4: clients refuse it there.
 
 use bytes::Bytes;
 
@@ -23,7 +24,13 @@ struct Feature {
 }
 
 /// Metadata version 33 is Apache Kafka 4.4's.
-const FEATURES: [Feature; 1] = [Feature { name: "metadata.version", levels: (7, 33), in_force: 33 }];
+const FEATURES: [Feature; 2] = [
+    Feature { name: "metadata.version", levels: (7, 33), in_force: 33 },
+    Feature { name: "transaction.version", levels: (0, 2), in_force: 2 },
+];
+
+/// First version in which the minimum of a supported feature may be 0.
+const ZERO_FROM: i16 = 4;
 
 /// Answers ApiVersions.
 ///
@@ -86,20 +93,21 @@ impl Body for Answer<'_> {
             out.i32(0); // throttle time
         }
         if version >= 3 {
-            self.write_tagged(out);
+            self.write_tagged(out, version);
         }
     }
 }
 
 impl Answer<'_> {
-    fn write_tagged<S: Sink>(&self, out: &mut Writer<'_, S>) {
+    fn write_tagged<S: Sink>(&self, out: &mut Writer<'_, S>, version: i16) {
         if !self.error.is_none() {
             return out.no_tagged();
         }
         out.varint(3);
         out.tagged(0, |out| {
-            out.count(Some(FEATURES.len()));
-            for feature in &FEATURES {
+            let told = || FEATURES.iter().filter(|feature| version >= ZERO_FROM || feature.levels.0 > 0);
+            out.count(Some(told().count()));
+            for feature in told() {
                 write_feature(out, feature.name, feature.levels.0, feature.levels.1);
             }
         });

@@ -2,7 +2,6 @@
 //!
 //! 5 tells the log start · 7 has sessions · 9 the leader epoch · 12 is flexible, tells of diverging epochs · 13 names topics
 //! by id · 15 moves the replica id · 16 to 18 concern replicas.
-//! Left out so far: isolation 1 (read as 0).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,13 +12,13 @@ use super::fetch_plan::{self, Plan, Wanted};
 use super::{Begun, Outcome, Request};
 use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits, Records, Watch, WatchItem};
 use crate::broker::shard::Shard;
-use crate::ids::ShardId;
+use crate::ids::{Offset, ProducerId, ShardId};
 use crate::runtime::budget::Units;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::first_of;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::fetch::{FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
+use crate::wire::fetch::{AbortedTxn, FetchRequest, FetchResponse, FetchedPartition, FetchedTopic, NodeEndpoint};
 use crate::wire::reader::WireError;
 
 /// What a fetch may read when the memory for answers is used up, in bytes: little, so that many may, and enough to get on.
@@ -39,6 +38,8 @@ struct Limits {
     bytes_min: usize,
     bytes_max: usize,
     deadline: Duration,
+    /// Only what is committed is wanted.
+    is_committed: bool,
 }
 
 /// Begins a Fetch. What it returns waits as long as the request says for as much as it says, and may be dropped meanwhile.
@@ -53,6 +54,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         bytes_min: usize::try_from(fetch.min_bytes).unwrap_or(0).min(bytes_max),
         bytes_max,
         deadline: clock::monotonic() + Duration::from_millis(u64::try_from(fetch.max_wait_ms).unwrap_or(0)),
+        is_committed: fetch.isolation_level == READ_COMMITTED,
     };
     let (version, correlation_id) = (request.version, request.correlation_id);
     let mut plan = match fetch_plan::plan(shard, &fetch, version >= TOPIC_IDS_FROM) {
@@ -82,17 +84,20 @@ async fn find<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], limits: &Lim
     loop {
         let mut memory = shard.answers().take_some(limits.bytes_max.min(bytes_wanted(wanted)));
         let bytes_max = limits.bytes_max.min(memory.held().max(BYTES_LEAST));
-        let bytes = read(shard, wanted, bytes_max).await;
+        let bytes = read(shard, wanted, bytes_max, limits.is_committed).await;
         memory.shrink_to(bytes);
         let time = limits.deadline.saturating_sub(clock::monotonic());
         if is_enough(wanted, limits.bytes_min) || shard.is_stopping() || time.is_zero() {
             return memory;
         }
         if bytes > 0 {
-            wanted.iter_mut().for_each(|one| one.found.records = Records::default());
+            wanted.iter_mut().for_each(|one| {
+                one.found.records = Records::default();
+                one.found.aborted = Vec::new();
+            });
         }
         drop(memory);
-        wait(shard, wanted, time).await;
+        wait(shard, wanted, time, limits.is_committed).await;
     }
 }
 
@@ -104,7 +109,7 @@ fn bytes_wanted(wanted: &[Wanted]) -> usize {
 
 /// Reads what is there now; returns how many bytes. The owners are asked one after another, so that the limit holds over
 /// all of them and the first batch goes out whole, once.
-async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize) -> usize {
+async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: usize, is_committed: bool) -> usize {
     let (mut left, mut bytes) = (bytes_max, 0);
     let mut first_whole = true;
     let mut at = 0;
@@ -118,6 +123,7 @@ async fn read<D: Disk>(shard: &Rc<Shard<D>>, wanted: &mut [Wanted], bytes_max: u
                 bytes_max: usize::try_from(one.asked.max_bytes).unwrap_or(0),
                 leader_epoch: one.asked.current_leader_epoch.max(-1),
                 last_epoch: one.asked.last_fetched_epoch,
+                is_committed,
             })
         });
         let ask = Ask::Read(items.collect(), ReadLimits { bytes_max: left, first_whole });
@@ -161,13 +167,15 @@ fn worth(found: &Fetched, bytes_max: i32) -> usize {
 }
 
 /// Waits until an owner has more than was seen, or time is up.
-async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], time: Duration) {
+async fn wait<D: Disk>(shard: &Rc<Shard<D>>, wanted: &[Wanted], time: Duration, is_committed: bool) {
     let number = shard.next_watch();
     let watch = Watch { from: shard.id(), number, wait: time };
     let mut by_owner: Vec<(ShardId, Vec<WatchItem>)> = Vec::new();
     for one in wanted {
         let Ok(key) = one.key else { continue };
-        let item = WatchItem { key, seen: one.found.high_watermark };
+        let found = &one.found;
+        let seen = if is_committed { found.last_stable_offset } else { found.high_watermark };
+        let item = WatchItem { key, seen, is_committed };
         let owner = shard.owner(key);
         match by_owner.iter_mut().find(|(to, _)| *to == owner) {
             Some((_, items)) => items.push(item),
@@ -231,20 +239,24 @@ fn is_wrong_leader(error: ErrorCode) -> bool {
     matches!(error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch)
 }
 
-/// There are no transactions to leave out: the list is empty for read_committed, and (as in Kafka) for what is not known;
-/// otherwise it is null.
+/// The list of what to leave out is there for read_committed, and (as in Kafka, an empty one) for what is not known; otherwise
+/// it is null.
 fn partition_of(one: Wanted, is_committed: bool) -> FetchedPartition {
     let lists_aborted = match one.found.error {
         ErrorCode::None => is_committed,
         error => matches!(error, ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId),
     };
     FetchedPartition {
-        aborted: lists_aborted.then(Vec::new),
+        aborted: lists_aborted.then(|| one.found.aborted.into_iter().map(aborted).collect()),
         high_watermark: one.found.high_watermark,
-        last_stable_offset: one.found.high_watermark,
+        last_stable_offset: one.found.last_stable_offset,
         log_start_offset: one.found.log_start_offset,
         diverging_epoch: one.found.diverging,
         records: one.found.records.parts,
         ..FetchedPartition::failed(one.asked.index, one.found.error)
     }
+}
+
+fn aborted((producer_id, first_offset): (ProducerId, Offset)) -> AbortedTxn {
+    AbortedTxn { producer_id, first_offset }
 }

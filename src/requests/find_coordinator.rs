@@ -1,10 +1,9 @@
-//! FindCoordinator (10), versions 0 to 6: which broker answers for a group.
+//! FindCoordinator (10), versions 0 to 6: which broker answers for a group or a transactional id.
 //!
 //! 1 has key types, an error's sentence and the throttle time · 3 is flexible · 4 takes many keys · 6 knows share groups.
-//! Left out so far: transactional ids (15, so that clients ask again) and share groups (42, as in Kafka where a share
-//! group's key is no such key).
+//! Left out so far: share groups (42, as in Kafka where a share group's key is no such key).
 //!
-//! There is one broker, so all groups have the same answer: the topic of the offsets is made if it is not there yet.
+//! There is one broker, so all keys have the same answer: the topic that they are in is made if it is not there yet.
 //!
 //! Source: apache/kafka `KafkaApis.handleFindCoordinatorRequest`; the answers were compared with Apache Kafka 4.4.0.
 
@@ -37,7 +36,8 @@ pub async fn answer(groups: &impl Groups, request: &Request, body: Bytes) -> Res
     let error = match (kind, keys.first()) {
         (GROUP, Some(group)) => groups.group_partition(group).await.err().unwrap_or(ErrorCode::None),
         (GROUP, None) => ErrorCode::None,
-        (TRANSACTION, _) => ErrorCode::CoordinatorNotAvailable,
+        (TRANSACTION, Some(_)) => groups.find_transaction_coordinator().await.err().unwrap_or(ErrorCode::None),
+        (TRANSACTION, None) => ErrorCode::None,
         _ => ErrorCode::InvalidRequest,
     };
     let (host, port) = groups.advertised();

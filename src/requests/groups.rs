@@ -26,6 +26,11 @@ pub trait Groups: Cluster {
     /// # Errors
     /// 15 while the topic cannot be made.
     async fn group_partition(&self, group: &str) -> Result<i32, ErrorCode>;
+    /// Makes the topic of transactional ids when it is not there yet.
+    ///
+    /// # Errors
+    /// 53 where transactions are switched off, 15 while the topic cannot be made.
+    async fn find_transaction_coordinator(&self) -> Result<(), ErrorCode>;
     /// Asks the coordinator of a group, wherever it is.
     async fn ask_group(&self, group: &str, command: Command) -> Answer;
     /// The groups of all coordinators; an error while one of them is loading.
@@ -35,6 +40,10 @@ pub trait Groups: Cluster {
 impl<D: Disk> Groups for Rc<Shard<D>> {
     async fn group_partition(&self, group: &str) -> Result<i32, ErrorCode> {
         Shard::group_partition(self, group).await
+    }
+
+    async fn find_transaction_coordinator(&self) -> Result<(), ErrorCode> {
+        Shard::find_transaction_coordinator(self).await
     }
 
     async fn ask_group(&self, group: &str, command: Command) -> Answer {

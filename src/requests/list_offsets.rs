@@ -2,7 +2,6 @@
 //!
 //! 2 adds the isolation level · 4 the leader epoch · 6 is flexible · 7 the largest timestamp · 8 and 9 the bounds of tiered
 //! data (there is none) · 10 a time-out.
-//! Left out so far: isolation 1 (read as 0).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,6 +21,9 @@ use crate::wire::sink::{Sink, Writer};
 
 /// Negative timestamps that mean something, and the version from which on they do.
 const NAMED: [(i64, i16); 5] = [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9)];
+
+/// Isolation level of clients that read what is committed.
+const READ_COMMITTED: i8 = 1;
 
 struct Asked {
     name: String,
@@ -52,7 +54,7 @@ struct Found {
 /// # Errors
 /// Where the bytes are not the request.
 pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
-    let mut asked = read(&mut request.reader(body), request.version)?;
+    let (is_committed, mut asked) = read(&mut request.reader(body), request.version)?;
     mark_repeated(&mut asked);
     asked.retain(|topic| !topic.partitions.is_empty());
     let mut found: Vec<Found> = Vec::with_capacity(asked.len());
@@ -71,7 +73,7 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
             if let (Some(known), ErrorCode::None) = (known, error) {
                 let key = PartitionKey { topic: known.id, partition: query.index };
                 let (timestamp, leader_epoch) = (query.timestamp, query.leader_epoch);
-                let item = Placed { at, place, query: OffsetQuery { key, timestamp, leader_epoch } };
+                let item = Placed { at, place, query: OffsetQuery { key, timestamp, leader_epoch, is_committed } };
                 by_owner.entry(shard.owner(key)).or_default().push(item);
             }
         }
@@ -99,11 +101,10 @@ async fn look_up<D: Disk>(shard: &Rc<Shard<D>>, by_owner: HashMap<ShardId, Vec<P
     }
 }
 
-fn read(reader: &mut Reader, version: i16) -> Result<Vec<Asked>, WireError> {
+/// Whether only what is committed is looked at, and what is asked.
+fn read(reader: &mut Reader, version: i16) -> Result<(bool, Vec<Asked>), WireError> {
     reader.i32("the replica id")?;
-    if version >= 2 {
-        reader.i8("the isolation level")?;
-    }
+    let is_committed = version >= 2 && reader.i8("the isolation level")? == READ_COMMITTED;
     let topics = reader.array_of("the topics", 3, |reader| {
         let name = reader.text("the topic name")?.to_string();
         let partitions = reader.array_of("the partitions", 12, |reader| read_query(reader, version))?;
@@ -114,7 +115,7 @@ fn read(reader: &mut Reader, version: i16) -> Result<Vec<Asked>, WireError> {
         reader.i32("the time-out")?;
     }
     reader.skip_tagged("the request")?;
-    Ok(topics)
+    Ok((is_committed, topics))
 }
 
 fn read_query(reader: &mut Reader, version: i16) -> Result<Query, WireError> {

@@ -4,6 +4,8 @@
 //! counts its bytes and then fills a buffer of exactly that size, so that no frame makes memory grow by more than a
 //! fixed multiple of its own size, whatever counts it claims and however often it names the same thing.
 
+pub mod add_offsets_to_txn;
+pub mod add_partitions_to_txn;
 pub mod alter_configs;
 pub mod api;
 pub mod api_versions;
@@ -17,7 +19,10 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_topic_partitions;
+pub mod describe_transactions;
+pub mod end_txn;
 pub mod fetch;
 mod fetch_plan;
 pub mod find_coordinator;
@@ -30,6 +35,7 @@ mod judged;
 pub mod leave_group;
 pub mod list_groups;
 pub mod list_offsets;
+pub mod list_transactions;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
@@ -39,6 +45,8 @@ mod partition_info;
 pub mod produce;
 pub mod response;
 pub mod sync_group;
+mod transactions;
+pub mod write_txn_markers;
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -193,6 +201,10 @@ async fn dispatch<D: Disk>(
         Api::CreateTopics => create_topics::answer(shard, request, body).await?,
         Api::DeleteTopics => delete_topics::answer(shard, request, body).await?,
         Api::OffsetForLeaderEpoch => offset_for_leader_epoch::answer(shard, request, body).await?,
+        Api::AddPartitionsToTxn => add_partitions_to_txn::answer(shard, request, body).await?,
+        Api::AddOffsetsToTxn => add_offsets_to_txn::answer(shard, request, body).await?,
+        Api::EndTxn => end_txn::answer(shard, request, body).await?,
+        Api::WriteTxnMarkers => write_txn_markers::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
         Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
@@ -201,6 +213,9 @@ async fn dispatch<D: Disk>(
         Api::OffsetDelete => offset_delete::answer(shard, request, body).await?,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(shard, request, body).await?,
         Api::DescribeCluster => describe_cluster::answer(shard, request, body)?,
+        Api::DescribeProducers => describe_producers::answer(shard, request, body).await?,
+        Api::DescribeTransactions => describe_transactions::answer(shard, request, body).await?,
+        Api::ListTransactions => list_transactions::answer(shard, request, body).await?,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(shard, request, body)?,
     };
     Ok(Begun::Now(Outcome::Answer(answer)))
@@ -222,7 +237,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
         // Refused by closing once the header is read; record batches are slices of the frame until they are in the log.
         None | Some(Api::Produce) => 1,
         Some(Api::ApiVersions | Api::DescribeCluster | Api::DescribeLogDirs | Api::InitProducerId) => 4,
-        Some(Api::Heartbeat) => 8,
+        Some(Api::Heartbeat | Api::AddOffsetsToTxn | Api::EndTxn) => 8,
         Some(Api::Metadata | Api::ListGroups) => 18,
         Some(
             Api::CreateTopics
@@ -234,7 +249,9 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::JoinGroup
             | Api::LeaveGroup
             | Api::SyncGroup
-            | Api::DeleteGroups,
+            | Api::DeleteGroups
+            | Api::WriteTxnMarkers
+            | Api::ListTransactions,
         ) => 40,
         Some(Api::Fetch | Api::ListOffsets | Api::OffsetForLeaderEpoch | Api::DeleteRecords) => 48,
         Some(
@@ -243,7 +260,10 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::AlterConfigs
             | Api::IncrementalAlterConfigs
             | Api::OffsetFetch
-            | Api::DescribeGroups,
+            | Api::DescribeProducers
+            | Api::DescribeGroups
+            | Api::DescribeTransactions
+            | Api::AddPartitionsToTxn,
         ) => 60,
     };
     frame_bytes.saturating_mul(times)

@@ -1,13 +1,13 @@
 //! Produce (0), versions 3 to 13 (0 to 2 are advertised for old librdkafka and closed, as Kafka 4 does): append batches.
 //!
-//! 5 tells the log start · 7 allows zstd · 8 names bad records · 9 is flexible · 10 tells the leader · 11, 12 concern
-//! transactions · 13 names topics by id.
-//! Left out so far: transactional batches (answered 53).
+//! 5 tells the log start · 7 allows zstd · 8 names bad records · 9 is flexible · 10 tells the leader · 11 knows
+//! TRANSACTION_ABORTABLE · 12 adds its partitions to the transaction · 13 names topics by id.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use kafka_protocol::protocol::StrBytes;
 
 use super::{Begun, Outcome, Request};
 use crate::broker::catalog::{Catalog, Topic};
@@ -18,6 +18,8 @@ use crate::ids::{Offset, ShardId};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
+use crate::state::enlisting::{Entry, Protocol, Question};
+use crate::state::transactions::messages::Speaker;
 use crate::wire::admission::{Admission, Checked, Framed, Progress, Refused, Stamp, TopicRules};
 use crate::wire::batch::BatchHeader;
 use crate::wire::error_code::ErrorCode;
@@ -52,6 +54,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         return Ok(Begun::Now(finish(&refused, version, correlation_id, is_silent)));
     }
     let (acks, topics) = (produce.acks, produce.topics);
+    let asker = Asker { version, acks, transactional_id: produce.transactional_id, verifies: true };
     let mut asks: Vec<(ShardId, Vec<ProduceItem>)> = Vec::with_capacity(1);
     let mut slots = Vec::with_capacity(topics.len());
     let catalog = shard.catalog();
@@ -61,7 +64,7 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
         for partition in topic.partitions {
             let slot = match &known {
                 Err(error) => Slot::Settled(PartitionAppended::refused(partition.index, *error)),
-                Ok(known) => place(shard, known, partition, version, acks, &mut asks).await,
+                Ok(known) => place(shard, known, partition, &asker, &mut asks).await,
             };
             partitions.push(slot);
         }
@@ -81,22 +84,54 @@ pub async fn begin<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Bytes
     })))
 }
 
-/// Why the request as a whole is refused, by the first of its batches that gives a reason: it belongs to a transaction, or
-/// no batch can be told in its bytes.
+/// What a request says beside its batches.
+struct Asker {
+    version: i16,
+    acks: i16,
+    transactional_id: Option<StrBytes>,
+    /// Coordinators are asked also for those who add their partitions by themselves.
+    verifies: bool,
+}
+
+impl Asker {
+    /// How a batch comes into its transaction; `None` where it has none.
+    fn entry(&self, header: &BatchHeader) -> Option<Entry> {
+        if !header.attributes.is_transactional() || !header.is_idempotent() {
+            return None;
+        }
+        let protocol = Protocol::of_produce(self.version);
+        if protocol != Protocol::Adds && !self.verifies {
+            return Some(Entry::Unasked);
+        }
+        let speaker = Speaker {
+            transactional_id: self.transactional_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            producer_id: header.producer_id,
+            epoch: header.producer_epoch,
+        };
+        Some(Entry::Ask(Box::new(Question { speaker, base_sequence: header.base_sequence, protocol })))
+    }
+}
+
+/// Why the request as a whole is refused, by the first of its batches that gives a reason: it belongs to a transaction and
+/// nobody says to which, it is of another producer than those before, or no batch can be told in its bytes.
 ///
-/// Source: apache/kafka `RequestUtils.hasTransactionalRecords` and what becomes of its exceptions.
+/// Source: apache/kafka `RequestUtils.hasTransactionalRecords` and what becomes of its exceptions,
+/// `ReplicaManager.handleProduceAppend`.
 fn refuse_whole(produce: &ProduceRequest) -> Option<(ErrorCode, Option<Arc<str>>)> {
     let is_anonymous = produce.transactional_id.is_none();
+    let mut producer = None;
+    let mut has_several = false;
     let mut records =
         produce.topics.iter().flat_map(|topic| &topic.partitions).flat_map(PartitionRecords::all).flatten();
-    records.find_map(|records| match BatchHeader::first_of_run(records) {
+    let refused = records.find_map(|records| match BatchHeader::first_of_run(records) {
         Err(error) => Some((ErrorCode::CorruptMessage, Some(error.to_string().into()))),
         Ok(_) => {
-            let header = BatchHeader::read(records).ok()?;
-            let is_refused = header.attributes.is_transactional() && (is_anonymous || header.is_idempotent());
-            is_refused.then_some((ErrorCode::TransactionalIdAuthorizationFailed, None))
+            let header = BatchHeader::read(records).ok().filter(|header| header.attributes.is_transactional())?;
+            has_several |= *producer.get_or_insert(header.producer_id) != header.producer_id;
+            is_anonymous.then_some((ErrorCode::TransactionalIdAuthorizationFailed, None))
         }
-    })
+    });
+    refused.or_else(|| has_several.then_some((ErrorCode::InvalidProducerIdMapping, None)))
 }
 
 fn answer_all(produce: ProduceRequest, error: ErrorCode, message: Option<&Arc<str>>) -> ProduceResponse {
@@ -137,15 +172,15 @@ async fn place<D: Disk>(
     shard: &Rc<Shard<D>>,
     topic: &Topic,
     partition: PartitionRecords,
-    version: i16,
-    acks: i16,
+    asker: &Asker,
     asks: &mut Vec<(ShardId, Vec<ProduceItem>)>,
 ) -> Slot {
     let index = partition.index;
     if topic.log_id(index).is_none() {
         return Slot::Settled(PartitionAppended::refused(index, ErrorCode::UnknownTopicOrPartition));
     }
-    let (framed, instead) = find_batch(&partition, version);
+    let acks = asker.acks;
+    let (framed, instead) = find_batch(&partition, asker.version);
     // After what is wrong with the partition and its records, as in Kafka. `min.insync.replicas` is not asked: Kafka
     // takes at most the replicas that there are, and that is one.
     let framed = match (framed, &instead) {
@@ -153,6 +188,7 @@ async fn place<D: Disk>(
         (_, Some(answer)) => return Slot::Settled(answer.clone()),
         _ => return Slot::Settled(PartitionAppended::refused(index, refusal_of(topic, acks))),
     };
+    let entry = asker.entry(&framed.header);
     let checked = check(shard, topic, framed).await;
     let key = PartitionKey { topic: topic.id, partition: index };
     let owner = shard.owner(key);
@@ -164,7 +200,7 @@ async fn place<D: Disk>(
         }
     };
     let items = &mut asks[at].1;
-    items.push(ProduceItem { key, checked });
+    items.push(ProduceItem { key, checked, entry });
     Slot::Asked { index, owner, at: items.len() - 1, instead: instead.map(Box::new) }
 }
 

@@ -1,6 +1,7 @@
 //! Decisions: no I/O, clock, async, threads or randomness. Time comes in as `now_ms`.
 
 pub mod compaction;
+pub mod enlisting;
 pub mod eviction;
 pub mod fetch_sessions;
 mod frozen;
@@ -10,6 +11,8 @@ mod marks;
 pub mod producer;
 pub mod producers;
 pub mod retention;
+pub mod transactions;
+mod unstable;
 pub mod window;
 
 /// Room for one more, without the doubling of a `Vec`: large tables would take much more than they hold.

@@ -1,11 +1,15 @@
 //! One producer on one partition: its last five batches, epoch, sequence wrap.
 //!
-//! Decision table, first match wins (D2, D3, D5 and D6 concern transactions and stand where they belong in `check`):
+//! Decision table, first match wins (D2, D3, D5 and D6 concern batches that begin a transaction here):
 //! ```text
 //! D0   no producer id                                       append, nothing remembered
-//! D9   producer unknown here                                append, whatever its sequence
 //! D1   same epoch, same first and last sequence in window   duplicate
+//! D2   transactional, none open here, older epoch           fenced
+//! D3   transactional, none open here, not enlisted          invalid transaction state
 //! D4   older epoch                                          fenced
+//! D5   begins a transaction above what was enlisted         out of order
+//! D6   begins one that adds itself, unknown, not sequence 0 out of order
+//! D9   producer unknown here                                append, whatever its sequence
 //! D7   newer epoch, sequence 0                              append, window starts anew
 //! D8   newer epoch, other sequence                          out of order
 //! D10  same epoch, window empty, sequence 0                 append
@@ -14,7 +18,9 @@
 //! D13  same epoch, anything else                            out of order
 //! D14  append, but outside of the transaction that is open  invalid transaction state
 //! ```
-//! Source: KIP-98, KIP-360; apache/kafka `ProducerAppendInfo`, `ProducerStateEntry`.
+//! Batches of the broker's own in a producer's name (offsets of groups) have no sequence: only epoch and transaction count.
+//!
+//! Source: KIP-98, KIP-360, KIP-890; apache/kafka `ProducerAppendInfo`, `ProducerStateEntry`.
 
 use super::window::{Remembered, Window};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
@@ -94,6 +100,59 @@ pub enum Refusal {
         /// The producer.
         producer_id: ProducerId,
     },
+    /// A batch that would begin a transaction here which no coordinator knows (→ INVALID_TXN_STATE).
+    #[error(
+        "producer {producer_id:?} has no open transaction here, and none was begun at its coordinator for this batch"
+    )]
+    NotEnlisted {
+        /// The producer.
+        producer_id: ProducerId,
+    },
+}
+
+/// What is known of a batch of a transaction beside its bytes, in case it is the one that begins it here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enlisted {
+    /// The coordinator has said yes, or is not asked.
+    pub holds: bool,
+    /// The lowest sequence that the coordinator was asked for.
+    pub lowest: Option<Sequence>,
+    /// Its request adds the partition by itself: a producer that is not known begins with sequence 0.
+    pub adds: bool,
+}
+
+/// A marker: the end of a producer's transaction in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Whose.
+    pub producer_id: ProducerId,
+    /// Epoch of the marker.
+    pub epoch: ProducerEpoch,
+    /// Generation of the coordinator that wrote it.
+    pub coordinator_epoch: i32,
+    /// The transaction is one of KIP-890, where a marker has a newer epoch than the data.
+    pub bumps_epoch: bool,
+}
+
+/// Why a marker is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkerRefusal {
+    /// Its epoch is too old (→ INVALID_PRODUCER_EPOCH).
+    #[error("the marker's epoch {given:?} is fenced: epoch {current:?} has written here")]
+    Fenced {
+        /// Epoch of the marker.
+        given: ProducerEpoch,
+        /// Epoch that is valid.
+        current: ProducerEpoch,
+    },
+    /// A newer coordinator has written here (→ TRANSACTION_COORDINATOR_FENCED).
+    #[error("the coordinator's epoch {given} is fenced: epoch {current} has written here")]
+    CoordinatorFenced {
+        /// Epoch of the coordinator.
+        given: i32,
+        /// Epoch that is valid.
+        current: i32,
+    },
 }
 
 /// All that is known of one producer on one partition.
@@ -139,20 +198,59 @@ impl ProducerState {
 
     /// D1 to D14 for a producer that is known.
     pub(super) fn check(&self, batch: &BatchIdentity) -> Result<Verdict, Refusal> {
-        if batch.epoch == self.epoch
-            && let Some(seen) = self.window.find(batch.base_sequence, batch.last_offset_delta)
-        {
-            return Ok(Verdict::Duplicate(seen.original())); // D1
+        if let Some(original) = self.original_of(batch) {
+            return Ok(Verdict::Duplicate(original)); // D1
         }
-        if batch.epoch < self.epoch {
-            let producer_id = batch.producer_id;
-            return Err(Refusal::Fenced { producer_id, given: batch.epoch, current: self.epoch }); // D4
+        self.check_epoch(batch)?; // D4
+        if batch.base_sequence.0 >= 0 {
+            self.check_sequence(batch)?;
         }
-        self.check_sequence(batch)?;
         if self.is_in_txn() && !batch.transactional {
             return Err(Refusal::InvalidTxnState { producer_id: batch.producer_id }); // D14
         }
         Ok(Verdict::Append)
+    }
+
+    /// D1: the first writing of a batch that came again.
+    pub(super) fn original_of(&self, batch: &BatchIdentity) -> Option<Original> {
+        let is_of_now = batch.epoch == self.epoch;
+        let seen = is_of_now.then(|| self.window.find(batch.base_sequence, batch.last_offset_delta)).flatten();
+        seen.map(Remembered::original)
+    }
+
+    /// D2 and D4: older epochs are fenced.
+    pub(super) fn check_epoch(&self, batch: &BatchIdentity) -> Result<(), Refusal> {
+        if batch.epoch >= self.epoch {
+            return Ok(());
+        }
+        Err(Refusal::Fenced { producer_id: batch.producer_id, given: batch.epoch, current: self.epoch })
+    }
+
+    /// Whether a transaction of this epoch is open here.
+    pub(super) fn is_in_txn_of(&self, epoch: ProducerEpoch) -> bool {
+        self.is_in_txn() && self.epoch == epoch
+    }
+
+    /// Whether a marker is written.
+    ///
+    /// ```text
+    /// epoch older                                   fenced
+    /// epoch the same, KIP-890, a transaction open   fenced
+    /// epoch the same, else                          written, also again
+    /// epoch newer                                   written
+    /// coordinator older than the one before         its coordinator is fenced
+    /// ```
+    /// Source: apache/kafka `ProducerAppendInfo.checkProducerEpoch`, `checkCoordinatorEpoch`.
+    pub(super) fn check_ending(&self, ending: &Ending) -> Result<(), MarkerRefusal> {
+        let is_data_epoch = ending.bumps_epoch && self.is_in_txn_of(ending.epoch);
+        if ending.epoch < self.epoch || is_data_epoch {
+            return Err(MarkerRefusal::Fenced { given: ending.epoch, current: self.epoch });
+        }
+        if ending.coordinator_epoch < self.coordinator_epoch {
+            let (given, current) = (ending.coordinator_epoch, self.coordinator_epoch);
+            return Err(MarkerRefusal::CoordinatorFenced { given, current });
+        }
+        Ok(())
     }
 
     /// D7 to D13: 0 starts a window, else the next one goes on.
@@ -165,34 +263,45 @@ impl ProducerState {
         Err(Refusal::OutOfOrder { producer_id: batch.producer_id, given: batch.base_sequence, expected })
     }
 
-    pub(super) fn remember(&mut self, batch: &BatchIdentity, appended: &Appended) {
+    /// True when the batch begins a transaction here.
+    pub(super) fn remember(&mut self, batch: &BatchIdentity, appended: &Appended) -> bool {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
             self.window = Window::default();
         }
-        self.window.push(Remembered {
-            base_offset: appended.base_offset,
-            max_timestamp: appended.max_timestamp,
-            first_sequence: batch.base_sequence,
-            last_offset_delta: batch.last_offset_delta,
-        });
+        if batch.base_sequence.0 >= 0 {
+            self.window.push(Remembered {
+                base_offset: appended.base_offset,
+                max_timestamp: appended.max_timestamp,
+                first_sequence: batch.base_sequence,
+                last_offset_delta: batch.last_offset_delta,
+            });
+        }
         self.last_append_ms = self.last_append_ms.max(appended.append_ms);
-        if batch.transactional && !self.is_in_txn() {
+        let begins = batch.transactional && !self.is_in_txn();
+        if begins {
             self.txn_first_offset = appended.base_offset.0;
         }
+        begins
     }
 
-    /// A marker ended the transaction: a new epoch starts a new window.
+    /// A marker at `at` ended the transaction, whose first offset this gives: a new epoch starts a new window.
+    ///
+    /// A transaction that began behind the marker is none of its own: a replay may meet what is known already.
     ///
     /// Source: apache/kafka `ProducerAppendInfo.appendEndTxnMarker`.
-    pub(super) fn end_txn(&mut self, epoch: ProducerEpoch, coordinator_epoch: i32, append_ms: i64) {
-        if epoch != self.epoch {
-            self.epoch = epoch;
+    pub(super) fn end_txn(&mut self, ending: &Ending, at: Offset, append_ms: i64) -> Option<Offset> {
+        if ending.epoch != self.epoch {
+            self.epoch = ending.epoch;
             self.window = Window::default();
         }
-        self.coordinator_epoch = coordinator_epoch;
-        self.txn_first_offset = NO_TXN;
+        self.coordinator_epoch = ending.coordinator_epoch;
         self.last_append_ms = self.last_append_ms.max(append_ms);
+        let ended = self.txn_first_offset().filter(|first| *first <= at);
+        if ended.is_some() {
+            self.txn_first_offset = NO_TXN;
+        }
+        ended
     }
 
     /// Whether the batch is in the window, or older than what is in it: a replay has nothing to add.

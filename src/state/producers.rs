@@ -12,12 +12,16 @@
 //!                                        └─ changed   one bit: the next checkpoint wants it
 //! ```
 
-pub use super::producer::{Appended, BatchIdentity, Original, ProducerState, Refusal, Verdict};
+pub use super::producer::{
+    Appended, BatchIdentity, Ending, Enlisted, MarkerRefusal, Original, ProducerState, Refusal, Verdict,
+};
 
 use super::frozen::Frozen;
 use super::index::Index;
 use super::marks::Marks;
-use crate::ids::{ProducerEpoch, ProducerId};
+use super::unstable::Unstable;
+pub use super::unstable::{Ended, OpenTxn};
+use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// A producer and its state.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,8 @@ pub struct Producers {
     slots: Vec<Slot>,
     last_use: Vec<u64>,
     changed: Marks,
+    /// Transactions that keep readers of what is committed back.
+    unstable: Unstable,
     /// Forgotten since the last checkpoint.
     forgotten: Vec<ProducerId>,
     /// A moment that is being taken; see [`Producers::freeze`].
@@ -56,6 +62,7 @@ impl Producers {
             slots: Vec::new(),
             last_use: Vec::new(),
             changed: Marks::default(),
+            unstable: Unstable::default(),
             forgotten: Vec::new(),
             frozen: None,
         }
@@ -81,6 +88,48 @@ impl Producers {
         }
     }
 
+    /// The same for a batch of a transaction, which may be the one that begins it here (D2, D3, D5, D6).
+    ///
+    /// # Errors
+    /// As [`Self::check`]; `NotEnlisted` where it would begin a transaction that no coordinator knows.
+    pub fn check_transactional(&self, batch: &BatchIdentity, enlisted: Enlisted) -> Result<Verdict, Refusal> {
+        let producer_id = batch.producer_id;
+        let state = self.get(producer_id);
+        if let Some(original) = state.and_then(|state| state.original_of(batch)) {
+            return Ok(Verdict::Duplicate(original)); // D1
+        }
+        if state.is_some_and(|state| state.is_in_txn_of(batch.epoch)) {
+            return self.check(batch);
+        }
+        if let Some(state) = state {
+            state.check_epoch(batch)?; // D2
+        }
+        if !enlisted.holds {
+            return Err(Refusal::NotEnlisted { producer_id }); // D3
+        }
+        let given = batch.base_sequence;
+        let lowest = enlisted.lowest.filter(|lowest| given.0 > lowest.0); // D5
+        let first = Some(Sequence(0)).filter(|first| enlisted.adds && state.is_none() && given.0 > first.0); // D6
+        match lowest.or(first) {
+            Some(expected) => Err(Refusal::OutOfOrder { producer_id, given, expected }),
+            None => self.check(batch),
+        }
+    }
+
+    /// Decides whether a marker is written; changes nothing.
+    ///
+    /// # Errors
+    /// `Fenced` for an old epoch, `CoordinatorFenced` for an old coordinator.
+    pub fn check_marker(&self, ending: &Ending) -> Result<(), MarkerRefusal> {
+        self.get(ending.producer_id).map_or(Ok(()), |state| state.check_ending(ending))
+    }
+
+    /// Whether a transaction of this incarnation of the producer is open here.
+    #[must_use]
+    pub fn is_open(&self, id: ProducerId, epoch: ProducerEpoch) -> bool {
+        self.get(id).is_some_and(|state| state.is_in_txn_of(epoch))
+    }
+
     /// Remembers a batch that `check` let pass and that has got its offset; true if its producer was unknown.
     ///
     /// `tick` is a counter of the shard that only grows; what was used longest ago is forgotten first.
@@ -90,7 +139,9 @@ impl Producers {
         }
         let count = self.slots.len();
         let at = self.find_or_add(batch.producer_id, batch.epoch, tick);
-        self.slots[at as usize].state.remember(batch, appended);
+        if self.slots[at as usize].state.remember(batch, appended) {
+            self.unstable.begin(batch.producer_id, appended.base_offset);
+        }
         self.note_use(at, tick);
         self.slots.len() > count
     }
@@ -103,32 +154,45 @@ impl Producers {
         }
     }
 
-    /// Remembers a marker that ended a transaction; true if its producer was unknown.
-    pub fn remember_marker(
-        &mut self,
-        id: ProducerId,
-        epoch: ProducerEpoch,
-        coordinator_epoch: i32,
-        append_ms: i64,
-        tick: u64,
-    ) -> bool {
+    /// Remembers a marker at `at`.
+    pub fn remember_marker(&mut self, ending: &Ending, at: Offset, append_ms: i64, tick: u64) -> Ended {
         let count = self.slots.len();
-        let at = self.find_or_add(id, epoch, tick);
-        self.slots[at as usize].state.end_txn(epoch, coordinator_epoch, append_ms);
-        self.note_use(at, tick);
-        self.slots.len() > count
+        let place = self.find_or_add(ending.producer_id, ending.epoch, tick);
+        let first_offset = self.slots[place as usize].state.end_txn(ending, at, append_ms);
+        self.note_use(place, tick);
+        let is_new_producer = self.slots.len() > count;
+        if let Some(first) = first_offset {
+            self.unstable.end(first, at);
+        }
+        Ended { is_new_producer, first_offset, last_stable_offset: self.unstable.first_open().unwrap_or(at.plus(1)) }
     }
 
     /// Remembers a marker of the log again.
-    pub fn replay_marker(&mut self, id: ProducerId, epoch: ProducerEpoch, coordinator_epoch: i32, append_ms: i64) {
-        self.remember_marker(id, epoch, coordinator_epoch, append_ms, tick_of(append_ms));
+    pub fn replay_marker(&mut self, ending: &Ending, at: Offset, append_ms: i64) -> Ended {
+        self.remember_marker(ending, at, append_ms, tick_of(append_ms))
+    }
+
+    /// First offset that readers of what is committed must not see, where everything below `high_watermark` is readable.
+    ///
+    /// Source: apache/kafka `ProducerStateManager.firstUnstableOffset`, `UnifiedLog.fetchLastStableOffsetMetadata`.
+    pub fn stable_below(&mut self, high_watermark: Offset) -> Offset {
+        self.unstable.first_below(high_watermark).unwrap_or(high_watermark)
+    }
+
+    /// The transactions that are open here, by their first offset.
+    pub fn open_txns(&self) -> impl Iterator<Item = OpenTxn> {
+        self.unstable.open()
     }
 
     /// Takes over a producer from a checkpoint.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
         let tick = tick_of(state.last_append_ms);
         let at = self.find_or_add(id, state.epoch, tick);
+        self.unstable.forget(self.slots[at as usize].state.txn_first_offset());
         self.slots[at as usize].state = state;
+        if let Some(first) = state.txn_first_offset() {
+            self.unstable.begin(id, first);
+        }
         self.last_use[at as usize] = tick;
         self.changed.set(at, false);
     }
@@ -353,7 +417,8 @@ impl Producers {
     }
 
     fn remove(&mut self, at: u32) {
-        let id = self.slots[at as usize].id;
+        let Slot { id, state } = self.slots[at as usize];
+        self.unstable.forget(state.txn_first_offset());
         self.keep_frozen(at);
         if let Some(frozen) = &mut self.frozen {
             frozen.swap_remove(at);

@@ -133,7 +133,7 @@ pub struct KeyValue {
 
 /// A text that the schema cannot hold: its length has 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a text of {0} bytes is too long for a record of a group")]
+#[error("a text of {0} bytes is too long for a record of the broker's own topics")]
 pub struct TooLong(pub usize);
 
 /// Why a record cannot be taken.
@@ -143,8 +143,11 @@ pub enum RecordError {
     #[error("records with key version {0} are not known here")]
     UnknownKey(i16),
     /// A newer form of a value that must not be passed over.
-    #[error("a value has version {0}; this broker reads up to {VALUE_MAX}")]
+    #[error("a value has version {0}, which is not known here")]
     UnknownValue(i16),
+    /// A status that no transaction has.
+    #[error("there is no status {0} of a transaction")]
+    UnknownStatus(i8),
     /// The bytes are not what the schema says.
     #[error(transparent)]
     Broken(#[from] WireError),
@@ -325,7 +328,7 @@ fn versioned(value: Bytes) -> Result<(i16, Reader), RecordError> {
 
 /// Fields on their way into a key or a value, and the first text that was too long for them.
 #[derive(Default)]
-struct Fields {
+pub(super) struct Fields {
     bytes: BytesMut,
     too_long: Option<TooLong>,
 }
@@ -335,15 +338,15 @@ impl Fields {
         Writer::new(&mut self.bytes, false)
     }
 
-    fn flexible(&mut self) -> Writer<'_, BytesMut> {
+    pub(super) fn flexible(&mut self) -> Writer<'_, BytesMut> {
         Writer::new(&mut self.bytes, true)
     }
 
-    fn i16(&mut self, value: i16) {
+    pub(super) fn i16(&mut self, value: i16) {
         self.writer().i16(value);
     }
 
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.nullable_text(Some(text));
     }
 
@@ -359,7 +362,7 @@ impl Fields {
         self.writer().bytes(data);
     }
 
-    fn take(&mut self) -> Result<Bytes, TooLong> {
+    pub(super) fn take(&mut self) -> Result<Bytes, TooLong> {
         match self.too_long {
             Some(too_long) => Err(too_long),
             None => Ok(self.bytes.split().freeze()),

@@ -21,6 +21,7 @@ mod snappy;
 pub mod stored;
 pub mod timestamps;
 pub mod topic;
+pub mod transaction_record;
 mod unfold;
 pub mod unpack;
 pub mod varint;

@@ -379,6 +379,24 @@ pub fn control_kind(batch: &[u8], header: &BatchHeader) -> ControlKind {
     }
 }
 
+/// The kind of marker that a control batch holds, and the epoch of the coordinator that wrote it; `None` where it ends no
+/// transaction.
+///
+/// Source: apache/kafka `EndTransactionMarker.deserialize`.
+#[must_use]
+pub fn marker_of(batch: &[u8], header: &BatchHeader) -> Option<(ControlKind, i32)> {
+    let kind = control_kind(batch, header);
+    if !matches!(kind, ControlKind::Abort | ControlKind::Commit) {
+        return None;
+    }
+    let records = batch.get(HEADER_BYTES..)?;
+    let mut rest = records.get(RawRecord::read(records).ok()?.tail_at..)?;
+    take_field(&mut rest).ok()?;
+    let value = take_field(&mut rest).ok()??;
+    // A version stands in front.
+    Some((kind, i32::from_be_bytes(*value.get(2..)?.first_chunk()?)))
+}
+
 /// A record as its bytes say.
 struct RawRecord<'a> {
     /// All of its bytes, length included.

@@ -6,6 +6,7 @@ use std::io::Write;
 
 use bytes::{Bytes, BytesMut};
 use corelane::requests::Api;
+use kafka_protocol::messages::add_partitions_to_txn_request::{AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction};
 use kafka_protocol::messages::create_partitions_request::{CreatePartitionsAssignment, CreatePartitionsTopic};
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
@@ -28,6 +29,7 @@ use kafka_protocol::messages::offset_fetch_request::{
 };
 use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -134,7 +136,7 @@ fn keys_and_versions_that_are_not_served_are_closed() {
         frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         frame
     };
-    for key in [-1, 999, i16::MAX, i16::MIN, 4, 24, 65] {
+    for key in [-1, 999, i16::MAX, i16::MIN, 4, 5, 67] {
         attacked.closes(&format!("key {key}"), &frame(key, 0));
     }
     for api in Api::ALL.into_iter().filter(|api| *api != Api::ApiVersions) {
@@ -296,6 +298,34 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             let asked = AlterConfigsResource::default().with_resource_type(2).with_resource_name(text(TOPIC));
             let asked = asked.with_configs(vec![config]);
             framed(version, &IncrementalAlterConfigsRequest::default().with_resources(vec![asked]))
+        }
+        Api::AddPartitionsToTxn => {
+            let asked = AddPartitionsToTxnTopic::default().with_name(topic()).with_partitions(vec![0]);
+            let many = AddPartitionsToTxnTransaction::default().with_topics(vec![asked.clone()]);
+            let one = AddPartitionsToTxnRequest::default();
+            let request =
+                if version < 4 { one.with_v3_and_below_topics(vec![asked]) } else { one.with_transactions(vec![many]) };
+            framed(version, &request)
+        }
+        Api::AddOffsetsToTxn => framed(version, &AddOffsetsToTxnRequest::default().with_group_id(group())),
+        Api::EndTxn => framed(version, &EndTxnRequest::default()),
+        Api::WriteTxnMarkers => {
+            let asked = WritableTxnMarkerTopic::default().with_name(topic()).with_partition_indexes(vec![0]);
+            let marker = WritableTxnMarker::default().with_producer_id(7.into()).with_topics(vec![asked]);
+            framed(version, &WriteTxnMarkersRequest::default().with_markers(vec![marker]))
+        }
+        Api::DescribeProducers => {
+            let asked = describe_producers_request::TopicRequest::default().with_name(topic());
+            let asked = asked.with_partition_indexes(vec![0]);
+            framed(version, &DescribeProducersRequest::default().with_topics(vec![asked]))
+        }
+        Api::DescribeTransactions => {
+            let asked = TransactionalId(text("hostile"));
+            framed(version, &DescribeTransactionsRequest::default().with_transactional_ids(vec![asked]))
+        }
+        Api::ListTransactions => {
+            let request = ListTransactionsRequest::default().with_state_filters(vec![text("Ongoing")]);
+            framed(version, &request.with_producer_id_filters(vec![7.into()]))
         }
         Api::DescribeCluster => framed(version, &DescribeClusterRequest::default()),
         Api::DescribeTopicPartitions => {

@@ -19,6 +19,8 @@ use super::harness::{Broker, Client, Folder, Random, Start};
 
 /// Cycles without `TORTURE_CYCLES`.
 const CYCLES: u64 = 3;
+/// From so many cycles on a run in which nothing was removed, compacted or deleted has shown nothing, and fails.
+const CYCLES_THAT_SHOW: u64 = 40;
 /// A broker lives at most so long before it is killed.
 const LIFE_MS: u64 = 500;
 /// A start is killed within this time.
@@ -178,6 +180,18 @@ struct Counters {
     compacted_away: usize,
     deletions: u64,
     commits: u64,
+}
+
+impl Counters {
+    /// Whatever was to go on beside the kills has happened.
+    fn check_what_went_on(&self) {
+        assert!(self.compacted_away > 0, "compaction has removed nothing: {self:#?}");
+        for topic in TOPICS.iter().filter(|topic| topic.keeps != Keeps::NewestOfKey) {
+            let removed = self.removed_by.get(topic.name).copied().unwrap_or(0);
+            assert!(removed > 0, "nothing was removed of {}: {self:#?}", topic.name);
+        }
+        assert!(self.deletions > 0 && self.commits > 0 && self.kills_in_start > 0, "{self:#?}");
+    }
 }
 
 struct Torture {
@@ -443,5 +457,8 @@ fn kills_over_and_over() {
     });
     torture.counters.acknowledged = producers.iter().map(|(_, producer)| producer.promises.reports()).sum();
     println!("{cycles} cycles: {:#?}", torture.counters);
+    if cycles >= CYCLES_THAT_SHOW {
+        torture.counters.check_what_went_on();
+    }
     broker.stop_cleanly();
 }

@@ -81,13 +81,7 @@ fn eos_a06_an_empty_transactional_id_is_refused() {
 }
 
 #[test]
-fn transactional_ids_are_not_authorized_until_there_are_transactions() {
-    let mut world = World::new("txid");
-    assert_eq!(short(&init(&mut world, 4, Some("x"), -1, -1)), (53, -1, -1));
-}
-
-#[test]
-fn eos_e14_produce_is_advertised_from_zero_and_transactions_are_not() {
+fn eos_e14_produce_is_advertised_from_zero_and_the_newer_protocol_of_transactions_is_final() {
     let mut world = World::new("e14");
     for version in [3, 4] {
         let request = ApiVersionsRequest::default().with_client_software_name(text("test"));
@@ -95,8 +89,12 @@ fn eos_e14_produce_is_advertised_from_zero_and_transactions_are_not() {
         let produce = answer.api_keys.iter().find(|api| api.api_key == 0).unwrap();
         assert_eq!((produce.min_version, produce.max_version), (0, 13));
         assert!(answer.finalized_features_epoch >= 0);
-        assert!(!answer.finalized_features.iter().any(|feature| &feature.name[..] == "transaction.version"));
-        let transactional = [24, 25, 26, 27, 28, 61, 65, 66];
-        assert!(!answer.api_keys.iter().any(|api| transactional.contains(&api.api_key)));
+        let levels = answer.finalized_features.iter().find(|feature| &feature.name[..] == "transaction.version");
+        let levels = levels.map(|feature| (feature.min_version_level, feature.max_version_level));
+        assert_eq!(levels, Some((2, 2)));
+        // Where the minimum is 0, older clients refuse to see it.
+        let supported = answer.supported_features.iter().find(|feature| &feature.name[..] == "transaction.version");
+        let supported = supported.map(|feature| (feature.min_version, feature.max_version));
+        assert_eq!(supported, (version >= 4).then_some((0, 2)));
     }
 }

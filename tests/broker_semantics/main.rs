@@ -24,5 +24,7 @@ mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;
+mod transactional_ids;
+mod transactions;
 mod wire;
 mod world;

@@ -25,7 +25,6 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("corelane.checkpoint.interval.ms", "1000"),
     ("message.max.bytes", "100000"),
     ("offsets.topic.num.partitions", "1"),
-    ("corelane.offsets.rewrite.bytes", "1500"),
 ];
 
 /// The topic that promises nothing for the loss of power.

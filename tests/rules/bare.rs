@@ -110,6 +110,10 @@ impl Groups for Bare {
         Ok(0)
     }
 
+    async fn find_transaction_coordinator(&self) -> Result<(), ErrorCode> {
+        Ok(())
+    }
+
     async fn ask_group(&self, _group: &str, command: messages::Command) -> messages::Answer {
         self.ask_groups(command)
     }
@@ -195,9 +199,18 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::DeleteGroups => delete_groups::answer(cluster, request, body).await,
         Api::OffsetDelete => offset_delete::answer(cluster, request, body).await,
         Api::DescribeTopicPartitions => describe_topic_partitions::answer(cluster, request, body),
-        Api::Produce | Api::Fetch | Api::ListOffsets | Api::InitProducerId | Api::OffsetForLeaderEpoch => {
-            Err(WireError::Short("not asked here"))
-        }
+        Api::Produce
+        | Api::Fetch
+        | Api::ListOffsets
+        | Api::InitProducerId
+        | Api::OffsetForLeaderEpoch
+        | Api::AddPartitionsToTxn
+        | Api::AddOffsetsToTxn
+        | Api::EndTxn
+        | Api::WriteTxnMarkers
+        | Api::DescribeProducers
+        | Api::DescribeTransactions
+        | Api::ListTransactions => Err(WireError::Short("not asked here")),
     }
 }
 

@@ -33,6 +33,7 @@ fn partition(log_id: u64, point: i64) -> PartitionEntry {
         position: point as u64 * 100,
         leader_epoch: 5,
         segment_file_bytes: point as u64 * 100 + 7,
+        abort_check: point as u32 & 0xff_ffff,
     }
 }
 

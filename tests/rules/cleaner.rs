@@ -174,9 +174,14 @@ async fn steps(disk: &MemoryDisk) -> (PartitionKey, Vec<(i64, u8, bool)>, Vec<Me
     let key = node.create_with("t", TOPIC).await;
     fill(&node, key, 0, 90, 10).await;
     let (before, _) = read_all(&node, key).await;
+    (key, before, copies(disk, 30_000).await)
+}
+
+/// The disk at each change of the names in the partition's folder, for so many milliseconds.
+async fn copies(disk: &MemoryDisk, ms: u64) -> Vec<MemoryDisk> {
     let (mut taken, mut known) = (Vec::new(), Vec::new());
     disk.slow_sync(std::time::Duration::from_millis(1));
-    for _ in 0..30_000 {
+    for _ in 0..ms {
         let now = names_in(disk);
         if now != known {
             taken.push(disk.copy());
@@ -186,7 +191,7 @@ async fn steps(disk: &MemoryDisk) -> (PartitionKey, Vec<(i64, u8, bool)>, Vec<Me
         host::yield_now().await;
     }
     disk.slow_sync(std::time::Duration::ZERO);
-    (key, before, taken)
+    taken
 }
 
 /// Whatever is left of an exchange, a start brings the old segments or the new ones, and never both or neither.
@@ -208,6 +213,39 @@ fn a_crash_at_any_step_leaves_the_old_segments_or_the_new_one() {
                 let is_left = |ending: &str| left.iter().any(|name| name.ends_with(ending));
                 assert!(!is_left(names::CLEANED) && !is_left(names::SWAP), "{left:?}");
             }
+        }
+    });
+}
+
+/// A segment may be closed at the very offset that the newest checkpoint calls the recovery point, and be the one that it
+/// calls the active one: compacted, it would be missed by a start.
+#[test]
+fn the_segment_that_a_checkpoint_names_is_not_touched() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let settings = settings();
+        let node = Node::start(&disk, &settings).await;
+        let topic = [("segment.ms", "1000"), ("internal.segment.bytes", "8000")];
+        let key = node.create_with("t", &[TOPIC, &topic].concat()).await;
+        fill(&node, key, 0, 90, 5).await;
+        let (closed, full) = (segments(&disk).len() - 1, bytes_of(&disk));
+        assert_eq!(closed, 1);
+        while bytes_of(&disk) == full {
+            wait(10).await;
+        }
+        // By its time the next record closes the segment that holds the last ones.
+        let later = Record { timestamp: 1_700_000_100_000, key: Some(&[9]), value: Some(b"later"), headers: &[] };
+        let builder = BatchBuilder::new().producer(ProducerId(1), ProducerEpoch(0), Sequence(90));
+        assert_eq!(node.produce(key, &builder.record(later).build().freeze()).await, (ErrorCode::None, 90));
+        let (before, _) = read_all(&node, key).await;
+        let taken = copies(&disk, 30_000).await;
+        assert!(taken.len() > 5, "{} steps", taken.len());
+        for step in taken {
+            let node = Node::start(&step.copy(), &settings).await;
+            let (after, end) = read_all(&node, key).await;
+            assert_eq!((newest(&after), end), (newest(&before), 91));
+            let next = batch(91, 0, Some(b"next"));
+            assert_eq!(node.produce(key, &next).await, (ErrorCode::None, 91), "nothing is missed");
         }
     });
 }

@@ -289,7 +289,9 @@ impl World {
         }
         newest.extend(beyond);
         let (aborted, horizons, now_ms) = (&self.aborted, &self.horizons, self.now_ms);
-        let segments_end = self.segments.iter().find(|segment| segment.end().0 >= end).map_or(end, |one| one.end().0);
+        // Where the map was full within the first batch, nothing is written anew.
+        let written = self.segments.iter().filter(|segment| segment.base().0 < end);
+        let segments_end = written.map(|segment| segment.end().0).max().unwrap_or(end);
         self.records.retain(|offset, kept| {
             if aborted.contains(offset) {
                 return *offset >= segments_end;

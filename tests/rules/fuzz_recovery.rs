@@ -108,6 +108,7 @@ fn checkpoint() -> Content {
         position: 100,
         leader_epoch: 1,
         segment_file_bytes: 100,
+        abort_check: 0,
     };
     let batch =
         Remembered { base_offset: Offset(4), last_offset_delta: 1, first_sequence: Sequence(0), max_timestamp: 7 };

@@ -39,7 +39,7 @@ pub(crate) async fn delete(node: &Node, key: PartitionKey, before: i64) -> (Erro
 }
 
 pub(crate) async fn start_of(node: &Node, key: PartitionKey) -> i64 {
-    let query = OffsetQuery { key, timestamp: -2, leader_epoch: -1 };
+    let query = OffsetQuery { key, timestamp: -2, leader_epoch: -1, is_committed: false };
     let Answer::Offsets(found) = node.shard.ask(ShardId(0), Ask::Offsets(vec![query])).await else { panic!() };
     found[0].offset.0
 }

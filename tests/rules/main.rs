@@ -12,6 +12,7 @@ mod checkpoint;
 mod cleaner;
 mod codec;
 mod commit_log;
+mod committed;
 mod compaction;
 mod config;
 mod fetch_sessions;

@@ -144,7 +144,8 @@ impl Life {
                 searched: Searched::All,
                 losses: self.known_losses.clone(),
             };
-            let on_batch = |batch: &BatchFacts, committed: Option<i64>| heard.push((batch.base_offset.0, committed));
+            let on_batch =
+                |batch: &BatchFacts, _: &[u8], committed: Option<i64>| heard.push((batch.base_offset.0, committed));
             let outcome = run(recover::recover(disk, &mut reader, given, on_batch))?;
             let Outcome::Back(recovered) = outcome else { panic!("all of the commit log was given") };
             let recovered = *recovered;
@@ -213,6 +214,7 @@ fn checkpoint(log: &PartitionLog<MemoryDisk>) -> PartitionEntry {
         position,
         leader_epoch: 3,
         segment_file_bytes: position,
+        abort_check: 0,
     }
 }
 

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use corelane::state::eviction::{Eviction, draw_step, line_up_to};
-use corelane::state::producers::{Appended, BatchIdentity, Original, ProducerState, Producers, Refusal, Verdict};
+use corelane::state::producers::{
+    Appended, BatchIdentity, Ended, Ending, Enlisted, MarkerRefusal, Original, ProducerState, Producers, Refusal,
+    Verdict,
+};
 use corelane::state::window::WINDOW_BATCHES;
 use proptest::prelude::*;
 
@@ -20,6 +23,10 @@ fn batch(epoch: i16, base_sequence: i32, count: i32) -> BatchIdentity {
     }
 }
 
+fn ending(producer_id: ProducerId, epoch: i16, coordinator_epoch: i32) -> Ending {
+    Ending { producer_id, epoch: ProducerEpoch(epoch), coordinator_epoch, bumps_epoch: false }
+}
+
 /// A partition: its producers and its end.
 struct Partition {
     producers: Producers,
@@ -32,9 +39,16 @@ impl Partition {
         Self { producers: Producers::new(1), log_end: 0, now_ms: 1_000 }
     }
 
-    /// What the owner does: check, give an offset, remember.
+    /// What the owner does: check, give an offset, remember. The coordinator says yes to everything.
     fn append(&mut self, batch: BatchIdentity) -> Result<Verdict, Refusal> {
-        let verdict = self.producers.check(&batch)?;
+        self.append_as(batch, Enlisted { holds: true, lowest: None, adds: false })
+    }
+
+    fn append_as(&mut self, batch: BatchIdentity, enlisted: Enlisted) -> Result<Verdict, Refusal> {
+        let verdict = match batch.transactional {
+            true => self.producers.check_transactional(&batch, enlisted)?,
+            false => self.producers.check(&batch)?,
+        };
         if verdict == Verdict::Append {
             let appended = self.appended();
             self.producers.remember(&batch, &appended, 0);
@@ -45,6 +59,13 @@ impl Partition {
 
     fn appended(&self) -> Appended {
         Appended { base_offset: Offset(self.log_end), max_timestamp: 10_000 + self.log_end, append_ms: self.now_ms }
+    }
+
+    /// Appends a marker of an older protocol.
+    fn marker(&mut self, epoch: i16, coordinator_epoch: i32) -> Ended {
+        let at = Offset(self.log_end);
+        self.log_end += 1;
+        self.producers.replay_marker(&ending(P, epoch, coordinator_epoch), at, 2_000)
     }
 
     /// Appends, and asserts that it was new.
@@ -118,10 +139,10 @@ fn d9_an_unknown_producer_may_begin_anywhere() {
 fn d10_d11_after_a_marker_of_a_new_epoch_the_sequence_begins_at_zero() {
     let mut partition = Partition::new();
     partition.accept(batch(0, 0, 2));
-    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.marker(1, 3);
     partition.out_of_order(batch(1, 2, 1));
     partition.accept(batch(1, 0, 1));
-    partition.producers.replay_marker(P, ProducerEpoch(1), 3, 2_000);
+    partition.marker(1, 3);
     partition.accept(batch(1, 1, 1));
     assert_eq!(partition.producers.get(P).unwrap().coordinator_epoch, 3);
 }
@@ -136,6 +157,106 @@ fn d13_everything_that_is_neither_next_nor_known() {
     partition.accept(batch(0, 3, 1));
 }
 
+fn transactional(epoch: i16, base_sequence: i32) -> BatchIdentity {
+    BatchIdentity { transactional: true, ..batch(epoch, base_sequence, 1) }
+}
+
+const YES: Enlisted = Enlisted { holds: true, lowest: None, adds: false };
+const NO: Enlisted = Enlisted { holds: false, ..YES };
+
+#[test]
+fn d2_d3_a_transaction_begins_with_the_coordinators_word() {
+    let mut partition = Partition::new();
+    let not_enlisted = Err(Refusal::NotEnlisted { producer_id: P });
+    assert_eq!(partition.append_as(transactional(1, 0), NO), not_enlisted, "also of a producer that is not known");
+    partition.accept(transactional(1, 0));
+    assert_eq!(partition.append_as(transactional(1, 1), NO), Ok(Verdict::Append), "it is open here");
+    assert_eq!(partition.append_as(transactional(2, 0), NO), not_enlisted, "of that epoch none is open");
+    assert!(matches!(partition.append_as(transactional(0, 2), NO), Err(Refusal::Fenced { .. })), "D2 before D3");
+    partition.marker(1, 0);
+    assert_eq!(partition.append_as(transactional(1, 2), NO), not_enlisted, "the marker has ended it");
+    let known = partition.append_as(transactional(1, 1), NO);
+    assert!(matches!(known, Ok(Verdict::Duplicate(_))), "D1 before D3");
+    partition.accept(transactional(1, 2));
+}
+
+#[test]
+fn d5_d6_nothing_begins_above_what_was_asked_for() {
+    let mut partition = Partition::new();
+    let lowest = |lowest, adds| Enlisted { holds: true, lowest: Some(Sequence(lowest)), adds };
+    let above = partition.append_as(transactional(0, 5), lowest(3, false));
+    assert!(matches!(above, Err(Refusal::OutOfOrder { expected: Sequence(3), .. })));
+    let unknown = partition.append_as(transactional(0, 5), lowest(5, true));
+    assert!(matches!(unknown, Err(Refusal::OutOfOrder { expected: Sequence(0), .. })), "a new one begins with 0");
+    assert_eq!(
+        partition.append_as(transactional(0, 5), lowest(5, false)),
+        Ok(Verdict::Append),
+        "D9 for older versions"
+    );
+}
+
+#[test]
+fn markers_by_protocol_epoch_and_coordinator() {
+    let mut partition = Partition::new();
+    let refused = |partition: &Partition, epoch, coordinator, bumps_epoch| {
+        let ending = Ending { bumps_epoch, ..ending(P, epoch, coordinator) };
+        partition.producers.check_marker(&ending).err()
+    };
+    let fenced = |given| Some(MarkerRefusal::Fenced { given: ProducerEpoch(given), current: ProducerEpoch(3) });
+    assert_eq!(refused(&partition, 0, 0, true), None, "of a producer that is not known");
+    partition.accept(transactional(3, 0));
+    assert_eq!((refused(&partition, 2, 9, false), refused(&partition, 2, 9, true)), (fenced(2), fenced(2)));
+    assert_eq!((refused(&partition, 3, 9, false), refused(&partition, 3, 9, true)), (None, fenced(3)));
+    assert_eq!((refused(&partition, 4, 9, false), refused(&partition, 4, 9, true)), (None, None));
+    partition.marker(3, 5);
+    assert_eq!(refused(&partition, 3, 5, true), None, "the same again");
+    let old = Some(MarkerRefusal::CoordinatorFenced { given: 4, current: 5 });
+    assert_eq!((refused(&partition, 3, 4, false), refused(&partition, 4, 4, true)), (old, old));
+}
+
+#[test]
+fn what_is_stable_ends_before_the_first_transaction_whose_end_is_not_readable() {
+    let mut producers = Producers::new(1);
+    let open = |producers: &mut Producers, id, at| {
+        let batch = BatchIdentity { producer_id: ProducerId(id), ..transactional(0, at) };
+        producers.remember(&batch, &Appended { base_offset: Offset(i64::from(at)), max_timestamp: 0, append_ms: 0 }, 0);
+    };
+    let end = |producers: &mut Producers, id, at| {
+        let ended = producers.remember_marker(&ending(ProducerId(id), 0, 0), Offset(at), 0, 0);
+        (ended.first_offset.map(|first| first.0), ended.last_stable_offset.0)
+    };
+    let stable = |producers: &mut Producers, high| producers.stable_below(Offset(high)).0;
+    assert_eq!(stable(&mut producers, 3), 3);
+    open(&mut producers, 1, 3);
+    open(&mut producers, 2, 5);
+    open(&mut producers, 1, 6);
+    assert_eq!([3, 4, 9].map(|high| stable(&mut producers, high)), [3, 3, 3]);
+    assert_eq!(end(&mut producers, 1, 7), (Some(3), 5), "the other is open");
+    assert_eq!(stable(&mut producers, 7), 3, "nobody may read the marker yet");
+    assert_eq!(stable(&mut producers, 8), 5);
+    assert_eq!(end(&mut producers, 1, 8), (None, 5), "once more, and nothing is open");
+    assert_eq!(end(&mut producers, 2, 9), (Some(5), 10));
+    assert_eq!([9, 10, 11].map(|high| stable(&mut producers, high)), [5, 10, 11]);
+    open(&mut producers, 3, 11);
+    assert!(!producers.may_be_evicted(ProducerId(3), 0) && producers.expire(i64::MAX) == 2);
+    assert_eq!((stable(&mut producers, 20), producers.open_txns().count()), (11, 1));
+    assert!(producers.forget(ProducerId(3)));
+    assert_eq!(stable(&mut producers, 20), 20, "who is forgotten holds nobody up");
+}
+
+/// Offsets of groups are written in a producer's name without a sequence.
+#[test]
+fn batches_without_sequence_are_told_apart_by_epoch_alone() {
+    let mut partition = Partition::new();
+    partition.accept(transactional(1, -1));
+    partition.accept(transactional(1, -1));
+    assert!(matches!(partition.append(transactional(0, -1)), Err(Refusal::Fenced { .. })));
+    let state = partition.producers.get(P).unwrap();
+    assert_eq!((state.window.batches().len(), state.txn_first_offset()), (0, Some(Offset(0))));
+    assert_eq!(partition.marker(2, 1).first_offset, Some(Offset(0)));
+    assert!(matches!(partition.append(transactional(1, -1)), Err(Refusal::Fenced { .. })));
+}
+
 #[test]
 fn d14_no_writes_beside_an_open_transaction() {
     let mut partition = Partition::new();
@@ -144,7 +265,7 @@ fn d14_no_writes_beside_an_open_transaction() {
     assert_eq!(partition.producers.get(P).unwrap().txn_first_offset(), Some(Offset(0)));
     assert!(matches!(partition.append(batch(0, 2, 1)), Err(Refusal::InvalidTxnState { .. })));
     partition.accept(BatchIdentity { producer_id: ProducerId(8), ..batch(0, 2, 1) });
-    partition.producers.replay_marker(P, ProducerEpoch(0), 0, 2_000);
+    partition.marker(0, 0);
     partition.accept(batch(0, 2, 1));
 }
 
@@ -203,7 +324,7 @@ impl Tables {
 
     fn end_transaction(&mut self, table: usize, id: i64) {
         self.tick += 1;
-        self.tables[table].remember_marker(ProducerId(id), ProducerEpoch(0), 0, 0, self.tick);
+        self.tables[table].remember_marker(&ending(ProducerId(id), 0, 0), Offset(i64::MAX - 1), 0, self.tick);
     }
 
     fn evict(&mut self) -> Option<(usize, i64)> {

@@ -63,7 +63,7 @@ impl World {
     }
 
     async fn end(&self) -> i64 {
-        let query = OffsetQuery { key: self.key, timestamp: -1, leader_epoch: -1 };
+        let query = OffsetQuery { key: self.key, timestamp: -1, leader_epoch: -1, is_committed: false };
         let Answer::Offsets(found) = self.node.shard.ask(ShardId(0), Ask::Offsets(vec![query])).await else { panic!() };
         found[0].offset.0
     }

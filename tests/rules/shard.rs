@@ -109,6 +109,7 @@ impl Node {
                 bytes: bytes.clone(),
                 log_append_time_ms: -1,
             }),
+            entry: None,
         });
         self.ask(Ask::Produce(items.collect(), AckLevel::Durable))
     }
@@ -119,7 +120,14 @@ impl Node {
     }
 
     pub(crate) async fn read(&self, key: PartitionKey, offset: i64) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max: 1 << 20, leader_epoch: -1, last_epoch: -1 };
+        let item = ReadItem {
+            key,
+            offset: Offset(offset),
+            bytes_max: 1 << 20,
+            leader_epoch: -1,
+            last_epoch: -1,
+            is_committed: false,
+        };
         let limits = ReadLimits { bytes_max: 1 << 20, first_whole: true };
         let Answer::Read(mut found) = self.ask(Ask::Read(vec![item], limits)).await else { panic!() };
         found.remove(0)

@@ -136,19 +136,20 @@ impl Cluster {
         let header = BatchHeader::read(bytes).unwrap();
         let checked = Ok(CheckedBatch { header, bytes: bytes.clone(), log_append_time_ms: -1 });
         let shard = self.shard(at);
-        shard.ask(shard.owner(key), Ask::Produce(vec![ProduceItem { key, checked }], level))
+        shard.ask(shard.owner(key), Ask::Produce(vec![ProduceItem { key, checked, entry: None }], level))
     }
 
     pub async fn offset(&self, at: usize, key: PartitionKey, timestamp: i64) -> Result<i64, ErrorCode> {
         let shard = self.shard(at);
-        let query = OffsetQuery { key, timestamp, leader_epoch: -1 };
+        let query = OffsetQuery { key, timestamp, leader_epoch: -1, is_committed: false };
         let asked = shard.ask(shard.owner(key), Ask::Offsets(vec![query]));
         let Answer::Offsets(found) = in_time("an offset", asked).await else { panic!() };
         if found[0].error.is_none() { Ok(found[0].offset.0) } else { Err(found[0].error) }
     }
 
     pub async fn read(&self, at: usize, key: PartitionKey, offset: i64, bytes_max: usize) -> Fetched {
-        let item = ReadItem { key, offset: Offset(offset), bytes_max, leader_epoch: -1, last_epoch: -1 };
+        let item =
+            ReadItem { key, offset: Offset(offset), bytes_max, leader_epoch: -1, last_epoch: -1, is_committed: false };
         let limits = ReadLimits { bytes_max, first_whole: true };
         let shard = self.shard(at);
         let asked = shard.ask(shard.owner(key), Ask::Read(vec![item], limits));

@@ -148,7 +148,7 @@ impl Plan {
         settings.push(("corelane.checkpoint.producers.step", ["1", "2", "1024"][dice.below(3)]));
         settings.push(("corelane.tail.cache.bytes", TAILS[dice.below(3)]));
         if dice.below(2) == 0 {
-            settings.push(("corelane.offsets.rewrite.bytes", "3000"));
+            settings.push(("log.cleaner.min.cleanable.ratio", "0.01"));
         }
         let end = match dice.below(8) {
             0..4 => End::Kill,

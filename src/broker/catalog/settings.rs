@@ -6,11 +6,8 @@ use crate::config::{Config, Durability, Overrides, TopicSettings, topic};
 /// The topic of consumer groups: who is in them, how far they have read.
 pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// Partitions of the topic of transactions, as in Kafka.
-const TRANSACTIONS_PARTITIONS: i32 = 50;
-
-/// Small segments of the topic of transactions, so that compaction has something to do. Source: Kafka's default.
-const TRANSACTIONS_SEGMENT_BYTES: i32 = 104_857_600;
+/// The topic of transactional ids: whose they are, how far their transactions have got.
+pub const TRANSACTIONS_TOPIC: &str = "__transaction_state";
 
 /// What a topic's settings come to.
 ///
@@ -28,7 +25,7 @@ pub fn in_force(config: &Config, name: &str, overrides: &Overrides) -> TopicSett
 pub fn internal_topic(config: &Config, name: &str) -> Option<(i32, Overrides)> {
     let (partitions, segment_bytes) = match name {
         OFFSETS_TOPIC => (config.groups.topic_partitions, config.groups.topic_segment_bytes),
-        "__transaction_state" => (TRANSACTIONS_PARTITIONS, TRANSACTIONS_SEGMENT_BYTES),
+        TRANSACTIONS_TOPIC => (config.transactions.topic_partitions, config.transactions.topic_segment_bytes),
         _ => return None,
     };
     let compacted = [

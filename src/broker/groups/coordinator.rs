@@ -1,33 +1,17 @@
 //! One coordinator: the groups of a partition, who waits for an answer, and what is on its way to the log.
-//!
-//! ```text
-//! Loading ──read──► Serving ──an append failed──► Doubtful ──log and memory agree──► Serving
-//!    │                 │                             └─────────they may differ─────► Loading
-//!    └──unreadable──► Failed                  any ──topic deleted, stop──► Closed
-//! ```
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::broker::own_log::{OnItsWay, OwnLog};
 use crate::broker::partition::Partition;
-use crate::broker::shard::LocalFuture;
 use crate::ids::{IdMap, Offset};
 use crate::runtime::disk::Disk;
 use crate::runtime::signal::Sender;
 use crate::state::groups::messages::{Answer, Command};
 use crate::state::groups::{AppendId, GroupSettings, Groups, Ticket};
 use crate::wire::error_code::ErrorCode;
-
-/// Where a coordinator is in its life; see the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Loading,
-    Serving,
-    Doubtful,
-    Failed,
-    Closed,
-}
 
 /// What an answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,23 +31,6 @@ impl Asked {
     }
 }
 
-/// A log is worth writing anew when it has grown by so many times what is kept.
-const REWRITE_FACTOR: u64 = 4;
-
-/// A batch that is in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Appended {
-    /// Offset of its first record.
-    pub(super) base: Offset,
-    /// The offset behind its last.
-    pub(super) end: Offset,
-    /// Its size.
-    pub(super) bytes: u64,
-}
-
-/// A batch on its way to the log; ready when it is durable.
-pub(super) type OnItsWay = LocalFuture<Result<Appended, ErrorCode>>;
-
 /// An append of the groups on its way to the log.
 pub(super) struct Pending {
     pub(super) id: AppendId,
@@ -80,65 +47,28 @@ struct Waiting {
 
 /// See the module.
 pub struct Coordinator<D: Disk> {
-    pub(super) partition: Rc<Partition<D>>,
+    pub(super) log: OwnLog<D>,
     pub(super) settings: GroupSettings,
     pub(super) groups: RefCell<Groups>,
-    phase: Cell<Phase>,
     waiting: RefCell<IdMap<Ticket, Waiting>>,
     tickets: Cell<u64>,
     /// Those who wait for the disk, by when they are told not to; answered ones are still in it.
     impatient: RefCell<VecDeque<(u64, Ticket)>>,
     appends: RefCell<VecDeque<Pending>>,
     pub(super) is_settling: Cell<bool>,
-    /// The end of what the groups know of the log.
-    applied_end: Cell<Offset>,
-    /// The log has records that the groups do not know.
-    has_missed: Cell<bool>,
-    /// Bytes that the log has grown by since all that is kept was written anew, and how many are enough.
-    grown_bytes: Cell<u64>,
-    grown_bytes_max: Cell<u64>,
 }
 
 impl<D: Disk> Coordinator<D> {
-    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings, grown_bytes_max: u64) -> Self {
+    pub(super) fn new(partition: Rc<Partition<D>>, settings: GroupSettings) -> Self {
         Self {
-            partition,
+            log: OwnLog::new(partition),
             groups: RefCell::new(Groups::new(settings.clone())),
             settings,
-            phase: Cell::new(Phase::Loading),
             waiting: RefCell::default(),
             tickets: Cell::default(),
             impatient: RefCell::default(),
             appends: RefCell::default(),
             is_settling: Cell::default(),
-            applied_end: Cell::default(),
-            has_missed: Cell::default(),
-            grown_bytes: Cell::default(),
-            grown_bytes_max: Cell::new(grown_bytes_max),
-        }
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.phase.get()
-    }
-
-    /// Goes on to `phase`, unless this is the end.
-    pub(super) fn enter(&self, phase: Phase) {
-        if self.phase.get() != Phase::Closed {
-            self.phase.set(phase);
-        }
-    }
-
-    pub(super) fn close(&self) {
-        self.phase.set(Phase::Closed);
-    }
-
-    /// What clients are told while it does not serve: they ask again (14), or look for the coordinator again (16).
-    pub(super) fn serves(&self) -> Result<(), ErrorCode> {
-        match self.phase.get() {
-            Phase::Serving => Ok(()),
-            Phase::Loading | Phase::Doubtful => Err(ErrorCode::CoordinatorLoadInProgress),
-            Phase::Failed | Phase::Closed => Err(ErrorCode::NotCoordinator),
         }
     }
 
@@ -200,7 +130,7 @@ impl<D: Disk> Coordinator<D> {
     /// When [`Self::refuse_impatient`] or the groups themselves have something to do.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         let impatient = self.impatient.borrow().front().map(|(deadline_ms, _)| *deadline_ms);
-        let groups = if self.serves().is_ok() { self.groups.borrow().next_deadline_ms() } else { None };
+        let groups = if self.log.serves().is_ok() { self.groups.borrow().next_deadline_ms() } else { None };
         [impatient, groups].into_iter().flatten().min()
     }
 
@@ -213,44 +143,8 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Everything below `end` is known to the groups, and they serve.
-    pub(super) fn loaded(&self, groups: Groups, end: Offset, bytes: u64) {
+    pub(super) fn loaded(&self, groups: Groups, end: Offset) {
         *self.groups.borrow_mut() = groups;
-        self.grown_bytes.set(bytes);
-        self.applied_end.set(end);
-        self.has_missed.set(false);
-        self.enter(Phase::Serving);
-    }
-
-    /// A batch is durable and about to be applied.
-    pub(super) fn note_appended(&self, appended: Appended) {
-        let Appended { base, end, bytes } = appended;
-        self.grown_bytes.set(self.grown_bytes.get().saturating_add(bytes));
-        if base != self.applied_end.replace(end) {
-            self.has_missed.set(true);
-            self.doubt();
-        }
-    }
-
-    /// An append failed: whether its records are in the log is seen when everything behind it has settled.
-    pub(super) fn doubt(&self) {
-        if self.phase.get() == Phase::Serving {
-            self.phase.set(Phase::Doubtful);
-        }
-    }
-
-    /// True when so much was appended that it is worth writing anew what is kept.
-    pub(super) fn has_grown(&self) -> bool {
-        self.grown_bytes.get() > self.grown_bytes_max.get()
-    }
-
-    /// All that is kept was written anew, which took `bytes`; the next time comes at a multiple of it.
-    pub(super) fn note_rewritten(&self, bytes: u64, least: u64) {
-        self.grown_bytes.set(0);
-        self.grown_bytes_max.set(least.max(bytes.saturating_mul(REWRITE_FACTOR)));
-    }
-
-    /// True when the log holds nothing that the groups do not know.
-    pub(super) fn agrees_with_log(&self) -> bool {
-        !self.has_missed.get() && self.partition.log.borrow().end() == self.applied_end.get()
+        self.log.loaded(end);
     }
 }

@@ -1,16 +1,16 @@
 //! A coordinator's start: everything in its partition, oldest first, before anybody is answered.
 //!
 //! Until then clients are told to come again (14), so that nobody is given an offset that was overtaken since. The log
-//! is read from its start, which `rewrite` moves on.
+//! is read from its start; compaction keeps what is to be read short, and may go on meanwhile.
 
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::coordinator::{Coordinator, Phase};
+use super::coordinator::Coordinator;
 use crate::broker::catalog::Topic;
-use crate::broker::messages::{Answer, Ask, Fetched, ReadItem, ReadLimits};
+use crate::broker::own_log::Phase;
 use crate::broker::shard::Shard;
 use crate::ids::{Offset, TopicId};
 use crate::runtime::clock;
@@ -19,7 +19,6 @@ use crate::runtime::host::{self, Queue};
 use crate::state::groups::Groups;
 use crate::wire::batch::{BatchRef, Batches};
 use crate::wire::contents::Contents;
-use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::{GroupRecord, RecordError};
 use crate::wire::stored::RecordData;
 
@@ -29,7 +28,6 @@ struct Replay {
     /// The offset behind the last batch.
     next: Offset,
     records: usize,
-    bytes: u64,
     /// Topics that offsets were kept for at some time, by name and id.
     topics: BTreeSet<(String, TopicId)>,
     last_topic: Option<(String, TopicId)>,
@@ -41,11 +39,12 @@ struct Replay {
 impl<D: Disk> Shard<D> {
     /// Loads one after the other, those of empty partitions at once.
     pub(super) fn load_coordinators(self: &Rc<Self>, coordinators: Vec<Rc<Coordinator<D>>>) {
-        let (empty, others): (Vec<_>, Vec<_>) = coordinators
-            .into_iter()
-            .partition(|coordinator| coordinator.partition.log_start() == coordinator.partition.high_watermark());
+        let (empty, others): (Vec<_>, Vec<_>) = coordinators.into_iter().partition(|coordinator| {
+            coordinator.log.partition.log_start() == coordinator.log.partition.high_watermark()
+        });
         for coordinator in empty {
-            let replay = Replay::new(Groups::new(coordinator.settings.clone()), coordinator.partition.high_watermark());
+            let replay =
+                Replay::new(Groups::new(coordinator.settings.clone()), coordinator.log.partition.high_watermark());
             self.take_replay(&coordinator, replay);
         }
         if others.is_empty() {
@@ -67,15 +66,15 @@ impl<D: Disk> Shard<D> {
         match self.replay_partition(coordinator).await {
             Ok(replay) => {
                 let records = replay.records;
-                replay.tell(&coordinator.partition.name.to_string());
+                replay.tell(&coordinator.log.partition.name.to_string());
                 self.take_replay(coordinator, replay);
                 records
             }
             Err(why) => {
-                coordinator.enter(Phase::Failed);
+                coordinator.log.enter(Phase::Failed);
                 tracing::error!(
                     "{}: the groups in it are not served until the next start: {why}",
-                    coordinator.partition.name
+                    coordinator.log.partition.name
                 );
                 0
             }
@@ -84,7 +83,7 @@ impl<D: Disk> Shard<D> {
 
     fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay) {
         replay.groups.loaded(super::moment());
-        coordinator.loaded(replay.groups, replay.next, replay.bytes);
+        coordinator.loaded(replay.groups, replay.next);
         // What was deleted while nobody was there to forget it.
         let catalog = self.catalog();
         for (topic, id) in &replay.topics {
@@ -97,12 +96,12 @@ impl<D: Disk> Shard<D> {
     }
 
     async fn replay_partition(self: &Rc<Self>, coordinator: &Coordinator<D>) -> Result<Replay, String> {
-        let partition = &coordinator.partition;
+        let partition = &coordinator.log.partition;
         let end = partition.high_watermark();
         let mut replay = Replay::new(Groups::new(coordinator.settings.clone()), partition.log_start());
         while replay.next < end {
             let from = replay.next;
-            for part in self.read_group_records(coordinator, from).await?.records.parts {
+            for part in self.read_own(&coordinator.log, from, self.config().groups.load_bytes).await?.records.parts {
                 let batches = match part {
                     RecordData::Batch(batch) => batch.to_bytes(),
                     RecordData::Whole(bytes) => bytes,
@@ -116,24 +115,6 @@ impl<D: Disk> Shard<D> {
         Ok(replay)
     }
 
-    async fn read_group_records(
-        self: &Rc<Self>,
-        coordinator: &Coordinator<D>,
-        offset: Offset,
-    ) -> Result<Fetched, String> {
-        let bytes_max = self.config().groups.load_bytes;
-        let item = ReadItem { key: coordinator.partition.key, offset, bytes_max, leader_epoch: -1, last_epoch: -1 };
-        let limits = ReadLimits { bytes_max, first_whole: true };
-        let Answer::Read(mut found) = self.ask(self.id(), Ask::Read(vec![item], limits)).await else {
-            unreachable!("a read is answered as one")
-        };
-        match found.pop() {
-            Some(fetched) if fetched.error.is_none() => Ok(fetched),
-            Some(Fetched { error, .. }) => Err(format!("reading at offset {offset} failed: {error}")),
-            None => Err(format!("reading at offset {offset} failed: {}", ErrorCode::KafkaStorageError)),
-        }
-    }
-
     async fn replay_batches(&self, bytes: &Bytes, replay: &mut Replay) -> Result<(), String> {
         for batch in Batches::checked(bytes) {
             let batch = batch.map_err(|error| format!("behind offset {}: {error}", replay.next))?;
@@ -142,7 +123,6 @@ impl<D: Disk> Shard<D> {
                 self.replay_batch(bytes, &batch, replay)
                     .map_err(|why| format!("the batch at offset {}: {why}", batch.header.base_offset))?;
                 replay.next = batch.header.next_offset();
-                replay.bytes += batch.bytes.len() as u64;
             }
             host::yield_now().await;
         }
@@ -168,7 +148,7 @@ impl<D: Disk> Shard<D> {
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
         let (topics, unknown) = (BTreeSet::new(), HashSet::new());
-        Self { groups, next, records: 0, bytes: 0, topics, last_topic: None, unknown, transactional: 0 }
+        Self { groups, next, records: 0, topics, last_topic: None, unknown, transactional: 0 }
     }
 
     fn take(&mut self, record: Result<GroupRecord, RecordError>) -> Result<(), String> {

@@ -48,7 +48,8 @@ impl<D: Disk> Shard<D> {
         let now_ms = super::uptime_ms();
         for coordinator in self.groups.all() {
             coordinator.refuse_impatient(now_ms);
-            if coordinator.serves().is_ok() && coordinator.next_deadline_ms().is_some_and(|deadline| deadline <= now_ms)
+            if coordinator.log.serves().is_ok()
+                && coordinator.next_deadline_ms().is_some_and(|deadline| deadline <= now_ms)
             {
                 let effects = coordinator.groups.borrow_mut().tick(super::moment());
                 self.carry_out(&coordinator, effects);
@@ -58,7 +59,7 @@ impl<D: Disk> Shard<D> {
 
     async fn expire_offsets(self: &Rc<Self>) {
         for coordinator in self.groups.all() {
-            if coordinator.serves().is_ok() {
+            if coordinator.log.serves().is_ok() {
                 let effects = coordinator.groups.borrow_mut().expire(super::moment());
                 self.carry_out(&coordinator, effects);
             }

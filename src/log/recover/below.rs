@@ -14,7 +14,7 @@ use crate::log::segment::Segment;
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 
-impl<D: Disk, F: FnMut(&BatchFacts, Option<i64>)> Recovery<'_, D, F> {
+impl<D: Disk, F: FnMut(&BatchFacts, &[u8], Option<i64>)> Recovery<'_, D, F> {
     /// Adds the segments that must be there and are not to `files`, without a byte.
     pub(super) fn add_missing(&mut self, files: &mut Files, orphans: BTreeSet<Offset>) {
         if self.given.entry.is_none() {

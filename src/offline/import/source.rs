@@ -16,6 +16,8 @@ use crate::offline::progress::Progress;
 use crate::offline::verify;
 use crate::runtime::disk::Disk;
 use crate::runtime::read_only_disk::ReadOnlyDisk;
+use crate::wire::batch::BatchHeader;
+use crate::wire::refill;
 
 const READ_BYTES: usize = 1 << 20;
 /// Findings that a refusal names.
@@ -42,6 +44,8 @@ struct Facts {
     end: Offset,
     batches: u64,
     leader_epoch: i32,
+    /// Of the markers of transactions.
+    coordinator_epoch: i32,
     producer_id: i64,
 }
 
@@ -81,8 +85,9 @@ impl Source {
             return Err(format!("{place} holds no segment").into());
         };
         let wanted = |name: &str| match names::parse(name) {
-            // Without a checkpoint of the log, indexes and seals are made anew from the batches.
-            Some((base, Kind::Log | Kind::TxnIndex)) => base >= first,
+            // Without a checkpoint of the log, indexes (that of aborted transactions too) and seals are made anew from the
+            // batches.
+            Some((base, Kind::Log)) => base >= first,
             Some((as_of, Kind::Snapshot)) => as_of >= first,
             Some(_) => false,
             None => name == LEADER_EPOCHS || name == losses::FILE_NAME,
@@ -100,9 +105,9 @@ impl Source {
         })
     }
 
-    /// The largest leader epoch; -1 for none.
-    pub(super) fn leader_epoch(&self) -> i32 {
-        self.facts.leader_epoch
+    /// The largest epoch of a leader or of a coordinator of transactions; -1 for none.
+    pub(super) fn epoch(&self) -> i32 {
+        self.facts.leader_epoch.max(self.facts.coordinator_epoch)
     }
 
     /// The largest producer id; -1 for none.
@@ -181,7 +186,8 @@ fn log_start_of(folder: &Path, name: &TopicPartition) -> Option<Offset> {
 
 fn read_facts(folder: &Path, logs: &[(Offset, u64)]) -> io::Result<Facts> {
     let first = logs.first().map(|log| log.0).unwrap_or_default();
-    let mut facts = Facts { start: first, end: first, batches: 0, leader_epoch: -1, producer_id: -1 };
+    let mut facts =
+        Facts { start: first, end: first, batches: 0, leader_epoch: -1, coordinator_epoch: -1, producer_id: -1 };
     let epochs = std::fs::read_to_string(folder.join(LEADER_EPOCHS)).unwrap_or_default();
     let listed = kafka_files::parse_leader_epochs(&epochs).unwrap_or_default();
     facts.leader_epoch = listed.iter().map(|entry| entry.epoch).max().unwrap_or(-1);
@@ -198,7 +204,10 @@ fn read_facts(folder: &Path, logs: &[(Offset, u64)]) -> io::Result<Facts> {
                 break;
             }
             progress.advance(read as u64);
-            scanner.feed(&buffer[..read], &mut |batch: &BatchFacts, _: &[u8]| {
+            scanner.feed(&buffer[..read], &mut |batch: &BatchFacts, content: &[u8]| {
+                let header = BatchHeader::read(content).ok().filter(|_| batch.is_control());
+                let marker = header.and_then(|header| refill::marker_of(content, &header));
+                facts.coordinator_epoch = facts.coordinator_epoch.max(marker.map_or(-1, |(_, epoch)| epoch));
                 facts.batches += 1;
                 facts.leader_epoch = facts.leader_epoch.max(batch.leader_epoch);
                 facts.producer_id = facts.producer_id.max(batch.producer_id);

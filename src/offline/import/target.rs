@@ -87,7 +87,7 @@ impl Target {
         }
         let log = next.log_id(&name).ok_or_else(|| format!("{name} cannot be made"))?;
         raise_counters(&mut records, &mut next, source.producer_id())?;
-        let raise_to = needed_generation(&store, source.leader_epoch())?;
+        let raise_to = needed_generation(&store, source.epoch())?;
         must_fit(held, source)?;
         Ok(Self { name, topic: found.id, log, records, next, store, raise_to, made })
     }
@@ -102,7 +102,7 @@ impl Target {
         let mut text = format!("It becomes {} (log {}): {what}; its files are copied.", self.name, self.log.0);
         if let Some(generation) = self.raise_to {
             text += &format!(
-                "\nThe generation is raised from {} to {generation}, above the leader epochs that come along.",
+                "\nThe generation is raised from {} to {generation}, above the epochs that come along.",
                 self.store.generation
             );
         }
@@ -205,12 +205,14 @@ fn raise_counters(records: &mut Vec<CatalogRecord>, next: &mut Catalog, producer
     Ok(())
 }
 
-/// The next start must begin a leader epoch above all that come along.
-fn needed_generation(store: &StoreState, leader_epoch: i32) -> Result<Option<u64>, Failed> {
-    if leader_epoch > i32::MAX - EPOCHS_LEFT {
-        return Err(format!("its leader epoch {leader_epoch} leaves no room for those of this broker").into());
+/// The next start must begin an epoch of leaders and coordinators above all that come along.
+fn needed_generation(store: &StoreState, epoch: i32) -> Result<Option<u64>, Failed> {
+    if epoch > i32::MAX - EPOCHS_LEFT {
+        return Err(
+            format!("its epoch of leaders or coordinators, {epoch}, leaves no room for those of this broker").into()
+        );
     }
-    let needed = u64::try_from(leader_epoch).unwrap_or(0);
+    let needed = u64::try_from(epoch).unwrap_or(0);
     Ok((needed > store.generation).then_some(needed))
 }
 

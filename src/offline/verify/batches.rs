@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::partition::{Place, lost_below};
-use super::{Check, Counts};
+use super::{Check, Counts, aborts};
 use crate::broker::recovery;
-use crate::ids::{Offset, ProducerEpoch, ProducerId};
+use crate::ids::Offset;
 use crate::log::crc::crc32c;
 use crate::log::kafka_files;
 use crate::log::leader_epochs::LeaderEpochs;
@@ -17,6 +17,7 @@ use crate::log::log_reader::Located;
 use crate::log::names::{self, Kind};
 use crate::log::scan::BatchFacts;
 use crate::log::snapshot::{self, SnapshotEntry};
+use crate::log::txn_index::AbortedTxn;
 use crate::runtime::disk::Disk;
 use crate::runtime::executors::block_on;
 use crate::runtime::host;
@@ -45,6 +46,8 @@ pub(super) struct Walk<'a> {
     first: Option<Offset>,
     located: VecDeque<Located>,
     producers: Producers,
+    /// What abort markers have ended.
+    aborted: Vec<AbortedTxn>,
     snapshots: VecDeque<(Offset, PathBuf)>,
     epochs: Option<LeaderEpochs>,
     unpacker: Unpacker,
@@ -68,6 +71,7 @@ impl<'a> Walk<'a> {
             first: None,
             located: place.located.iter().filter(needed).copied().collect(),
             producers: Producers::new(host::random()),
+            aborted: Vec::new(),
             snapshots: place.entries.iter().filter_map(|entry| snapshot(&entry.name)).collect(),
             epochs: read_epochs(check, place),
             unpacker: Unpacker::new(),
@@ -105,7 +109,7 @@ impl<'a> Walk<'a> {
         self.check_records(path, facts, bytes);
         self.check_commit_log(path, facts, bytes);
         self.check_epoch(path, facts);
-        self.note_producer(facts);
+        self.note_producer(facts, bytes);
         self.first.get_or_insert(facts.base_offset);
         self.next = Some(facts.next_offset());
     }
@@ -198,15 +202,9 @@ impl<'a> Walk<'a> {
         self.epochs = None;
     }
 
-    fn note_producer(&mut self, facts: &BatchFacts) {
-        if facts.is_control() {
-            let (id, epoch) = (ProducerId(facts.producer_id), ProducerEpoch(facts.producer_epoch));
-            if id.0 >= 0 {
-                self.producers.replay_marker(id, epoch, -1, facts.max_timestamp);
-            }
-        } else {
-            recovery::replay(&mut self.producers, facts, facts.max_timestamp);
-        }
+    fn note_producer(&mut self, facts: &BatchFacts, bytes: &[u8]) {
+        let aborted = recovery::replay(&mut self.producers, facts, bytes, facts.max_timestamp);
+        self.aborted.extend(aborted);
     }
 
     /// Compares the snapshots as of offsets up to `offset`, in front of the batch that begins there.
@@ -286,6 +284,7 @@ impl<'a> Walk<'a> {
                 self.check_snapshot_alone(&path);
             }
         }
+        aborts::check(self.check, self.place, &self.aborted);
         self.check_end(end);
         self.check_what_comes_back(end);
         if self.named > BATCHES_NAMED {

@@ -84,8 +84,10 @@ impl Derived {
     /// Holds the entries that are about this batch against it.
     pub(super) fn batch(&mut self, _check: &Check, _place: &Place, facts: &BatchFacts) {
         self.first_timestamp.get_or_insert(facts.max_timestamp);
-        if facts.max_timestamp > self.newest.map_or(-1, |newest| newest.timestamp) {
-            self.newest = Some(TimestampOffset { timestamp: facts.max_timestamp, offset: facts.last_offset });
+        // A batch that compaction has emptied counts for nobody's newest record.
+        let timestamp = facts.newest_record_timestamp();
+        if timestamp > self.newest.map_or(-1, |newest| newest.timestamp) {
+            self.newest = Some(TimestampOffset { timestamp, offset: facts.last_offset });
         }
         while let Some((offset, position)) = self.offsets.pop_front_if(|(_, position)| *position <= facts.position) {
             if position != facts.position || offset != facts.last_offset {
@@ -95,7 +97,7 @@ impl Derived {
         let newest = self.newest.map_or(-1, |newest| newest.timestamp);
         while let Some(entry) = self.times.pop_front_if(|entry| entry.offset <= facts.last_offset) {
             // The offset is that of a batch that is as new as any before it.
-            if entry.offset < facts.base_offset || entry.timestamp != facts.max_timestamp || entry.timestamp < newest {
+            if entry.offset < facts.base_offset || entry.timestamp != timestamp || entry.timestamp < newest {
                 self.wrong_time.get_or_insert(entry);
             }
         }

@@ -3,6 +3,7 @@
 //! Order: store → catalog → checkpoints and commit logs → partitions (on two threads) → Kafka's files of the whole log dir.
 //! What a crash leaves behind and a start puts right is a note; everything else that is not as it was left is damage.
 
+mod aborts;
 mod batches;
 mod derived;
 mod folder_files;

@@ -192,11 +192,12 @@ fn check_shards(own: &Path, store: Option<&StoreState>, findings: &Findings) -> 
         findings.damage(own, None, what, lost_logs(store));
     }
     for path in paths {
-        let oldest_needed = check_checkpoints(&path, store, &mut view, findings);
-        match block_on(list_log_files(&ReadOnlyDisk, &path)) {
-            Ok(logs) => found.extend(logs),
-            Err(error) => findings.damage(&path, None, error.to_string(), ""),
-        }
+        let logs = block_on(list_log_files(&ReadOnlyDisk, &path)).unwrap_or_else(|error| {
+            findings.damage(&path, None, error.to_string(), "");
+            Vec::new()
+        });
+        let oldest_needed = check_checkpoints(&path, store, &logs, &mut view, findings);
+        found.extend(logs);
         name_strangers_of_shard(&path, findings);
         folders.push(LogFolder { path, oldest_needed });
     }
@@ -212,7 +213,13 @@ fn lost_logs(store: Option<&StoreState>) -> &'static str {
 }
 
 /// Adds a folder's checkpoints to the view; gives the oldest log file that the newest of the live generation needs.
-fn check_checkpoints(path: &Path, store: Option<&StoreState>, view: &mut View, findings: &Findings) -> Option<u64> {
+fn check_checkpoints(
+    path: &Path,
+    store: Option<&StoreState>,
+    logs: &[FoundLog],
+    view: &mut View,
+    findings: &Findings,
+) -> Option<u64> {
     const OLDER: &str = "Older checkpoints and the logs are used; nothing is lost that they prove.";
     let folder = match block_on(chain::read_folder(&ReadOnlyDisk, path)) {
         Ok(folder) => folder,
@@ -224,19 +231,26 @@ fn check_checkpoints(path: &Path, store: Option<&StoreState>, view: &mut View, f
     for (path, damage) in &folder.damaged {
         findings.damage(path, None, damage.to_string(), OLDER);
     }
-    if folder.names.is_empty() {
+    let has_begun = |store: &StoreState| {
+        logs.iter().any(|log| log.header.is_some_and(|header| header.generation == store.live_generation))
+    };
+    // A start that makes more shards, or removes some, may have been cut short: nothing was promised in such a folder.
+    if folder.names.is_empty() && store.is_none_or(has_begun) {
         let follows = "A start walks all segments of these partitions and takes their beginning for the log start.";
         findings.damage(path, None, "there is no checkpoint", follows);
     }
+    // They are removed one by one, the oldest first.
+    let superseded = chain::deletable(&folder.names);
     for checkpoint in &folder.checkpoints {
         let header = &checkpoint.header;
         let has_predecessor = |other: &crate::log::checkpoint::Header| {
             other.generation == header.generation && other.seq == header.previous
         };
         let is_chained = folder.checkpoints.iter().any(|other| has_predecessor(&other.header));
-        if header.kind == Kind::Delta && !is_chained {
+        let own = path.join(chain::name(header.seq, header.kind));
+        if header.kind == Kind::Delta && !is_chained && !superseded.contains(&own) {
             let what = format!("its predecessor, number {}, is missing or damaged", header.previous);
-            findings.damage(&path.join(chain::name(header.seq, header.kind)), None, what, OLDER);
+            findings.damage(&own, None, what, OLDER);
         }
     }
     view.absorb(&folder.checkpoints);

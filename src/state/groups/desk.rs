@@ -82,7 +82,7 @@ impl Desk {
 /// What a client is told when the log could not take the records.
 ///
 /// Source: apache/kafka `GroupMetadataManager.appendGroupMetadataErrorToResponseError`.
-pub(super) fn told_for(append_error: ErrorCode) -> ErrorCode {
+pub(in crate::state) fn told_for(append_error: ErrorCode) -> ErrorCode {
     match append_error {
         ErrorCode::UnknownTopicOrPartition | ErrorCode::NotEnoughReplicas | ErrorCode::RequestTimedOut => {
             ErrorCode::CoordinatorNotAvailable

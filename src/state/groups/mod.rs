@@ -32,7 +32,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use deadlines::{Due, What};
-use desk::{Desk, told_for};
+use desk::Desk;
+pub(in crate::state) use desk::told_for;
 use entry::Entry;
 use flight::{Pending, Then, group_of};
 use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted};
@@ -172,7 +173,8 @@ impl Groups {
         self.desk.take_effects()
     }
 
-    /// What is kept, as the records that restore it: for each group its members, then its offsets.
+    /// What is kept, as the records that restore it: for each group its members, then its offsets. Two that say the same
+    /// are the same.
     #[must_use]
     pub fn kept(&self) -> Vec<GroupRecord> {
         self.table.values().flat_map(Entry::kept).collect()
