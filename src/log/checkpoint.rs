@@ -132,9 +132,6 @@ pub enum Damage {
     /// A checksum does not fit.
     #[error("a checksum does not fit")]
     Checksum,
-    /// The disk does not give it.
-    #[error("it cannot be read")]
-    Unreadable,
     /// Counts or kinds that contradict each other.
     #[error("its counts do not fit its content")]
     Counts,

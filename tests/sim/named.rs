@@ -15,6 +15,7 @@ use corelane::wire::error_code::ErrorCode;
 use crate::cluster::{Cluster, DATA, bytes_of, in_time, produced};
 use crate::readers::batches;
 use crate::support::memory_disk::MemoryDisk;
+use crate::support::memory_disk::faults::{Call, Failure, Fault, Point};
 use crate::support::mini_host;
 
 const SETTINGS: &[(&str, &str)] = &[("corelane.log.file.bytes", "4194304"), ("corelane.log.files.max", "2")];
@@ -58,6 +59,25 @@ fn a_snapshot_knows_nothing_that_the_log_has_lost() {
             assert_eq!((retried.error, retried.base_offset.0), (ErrorCode::None, i64::from(sequence)));
         }
         assert_eq!(cluster.read(0, key, 0, 10_000).await.high_watermark.0, 3);
+    });
+}
+
+/// A read error while the checkpoints were read was taken for damage of the newest: recovery believed an older one, and what
+/// that one knew nothing of was named as lost for good, although the next start could read all.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_not_damaged() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let cluster = Cluster::start(&disk, SETTINGS, 1).await.unwrap();
+        let key = create(&cluster, 1, &[]).await[0];
+        assert_eq!(send(&cluster, key, &batch(1, 0, 10), AckLevel::Durable).await, (ErrorCode::None, 0));
+        let crashed = disk.copy();
+        let from = Point { call: Some(Call::Read), part: "checkpoint-", after: 0 };
+        crashed.fail(Failure { from, times: 1, fault: Fault::Error });
+        let refused = Cluster::start(&crashed, SETTINGS, 1).await.err().expect("a start that does not go on");
+        assert!(refused.contains("checkpoint-") && refused.contains("cannot be read"), "{refused}");
+        let cluster = Cluster::start(&crashed, SETTINGS, 1).await.unwrap();
+        assert_eq!(cluster.read(0, key, 0, 10_000).await.high_watermark.0, 1);
     });
 }
 
