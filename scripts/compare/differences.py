@@ -335,4 +335,14 @@ DIFFERENCES: list[Meant] = [
         "sequences",
         lambda found: set(found.codes()[0]) == {-1} and set(found.codes()[1]) == {2},
     ),
+    Meant(
+        "K23",
+        r"ListOffsets topics\.partitions\.(timestamp|offset|leader_epoch)",
+        "ListOffsets for a timestamp in a compacted log",
+        "nothing is found (-1) where the first segment that reaches the timestamp does so with a batch that lost its records",
+        "the first record that is not older",
+        "Whoever asks from when on to read would read nothing.",
+        "compaction",
+        lambda found: "compacted" in found.tags and found.asked_timestamp() >= 0 and found.kafka == -1,
+    ),
 ]
