@@ -98,6 +98,10 @@ impl<D: Disk> Shard<D> {
         if decision.records.is_empty() {
             return Ok(decision.results);
         }
+        if let Err(error) = clear_places(&self.disk, &self.layout, &before, &decision.next).await {
+            tracing::error!("what stands in the place of a new partition cannot be renamed: {error}");
+            return Err(ErrorCode::KafkaStorageError);
+        }
         if let Err(error) = host.append(&decision.records, &decision.next).await {
             tracing::error!("the catalog cannot be changed: {error}");
             return Err(ErrorCode::KafkaStorageError);
@@ -214,6 +218,15 @@ fn retired_name(layout: &Layout, folder: &Path, topic: TopicId, ending: &str) ->
     layout.kafka().join(format!("{kept}.{topic}{partition:08x}{ending}"))
 }
 
+/// The partitions that `next` has and `before` has not, each with its topic's id.
+fn new_partitions<'a>(before: &'a Catalog, next: &'a Catalog) -> impl Iterator<Item = (TopicPartition, TopicId)> + 'a {
+    next.topics().flat_map(|topic| {
+        let known = before.topic_by_id(topic.id).map_or(0, |known| known.partition_count());
+        let name = |partition| TopicPartition { topic: Arc::clone(&topic.name), partition };
+        (known..topic.partition_count()).map(move |partition| (name(partition), topic.id))
+    })
+}
+
 /// Makes the folders of the partitions that `next` has and `before` has not, durably, each with its topic's id.
 pub(super) async fn make_folders<D: Disk>(
     disk: &D,
@@ -222,28 +235,41 @@ pub(super) async fn make_folders<D: Disk>(
     next: &Catalog,
 ) -> io::Result<()> {
     let mut made = 0_usize;
-    for topic in next.topics() {
-        let known = before.topic_by_id(topic.id).map_or(0, |known| known.partition_count());
-        for partition in known..topic.partition_count() {
-            let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
-            make_folder(disk, layout, &name, topic.id).await?;
-            made += 1;
-            if made.is_multiple_of(FOLDERS_IN_A_ROW) {
-                host::yield_now().await;
-            }
+    for (name, topic) in new_partitions(before, next) {
+        make_folder(disk, layout, &name, topic).await?;
+        made += 1;
+        if made.is_multiple_of(FOLDERS_IN_A_ROW) {
+            host::yield_now().await;
         }
     }
     if made > 0 { disk.sync_fs(layout.root()).await } else { Ok(()) }
 }
 
-/// A folder of another topic in this place (of a deletion that a crash cut short) is renamed as Kafka renames strays: its
-/// records must not become the new topic's, and what the catalog does not call deleted is not removed (storage rule S12).
-async fn set_aside_stranger<D: Disk>(disk: &D, layout: &Layout, folder: &Path, topic: TopicId) -> io::Result<()> {
-    let Some(other) = folder_topic(disk, folder).await.filter(|other| *other != topic) else { return Ok(()) };
-    let aside = retired_name(layout, folder, other, STRAY_FOLDER);
-    disk.rename(folder, &aside)?;
-    tracing::warn!("{} belonged to another topic: it is now {}", folder.display(), aside.display());
-    Ok(())
+/// What stands in the place of a new partition (of a deletion that a crash or a failing disk has cut short, or put there by
+/// somebody) is renamed as Kafka renames strays, durably: its records must not become the new topic's, and what the catalog
+/// does not call deleted is not removed (storage rule S12). Done before the catalog knows the new topic: from then on what
+/// is there without a readable id counts as its own.
+async fn clear_places<D: Disk>(disk: &D, layout: &Layout, before: &Catalog, next: &Catalog) -> io::Result<()> {
+    let mut is_renamed = false;
+    for (at, (name, _)) in new_partitions(before, next).enumerate() {
+        let folder = layout.partition(&name);
+        match disk.names(&folder) {
+            Ok(names) if names.is_empty() => {}
+            Ok(_) => {
+                let stranger = folder_topic(disk, &folder).await.unwrap_or_else(new_topic_id);
+                let aside = retired_name(layout, &folder, stranger, STRAY_FOLDER);
+                disk.rename(&folder, &aside)?;
+                tracing::warn!("{} is not of the new topic: it is now {}", folder.display(), aside.display());
+                is_renamed = true;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if at % FOLDERS_IN_A_ROW == FOLDERS_IN_A_ROW - 1 {
+            host::yield_now().await;
+        }
+    }
+    if is_renamed { disk.sync_dir(&layout.kafka()).await } else { Ok(()) }
 }
 
 /// The topic that a partition's folder says it belongs to.
@@ -261,7 +287,6 @@ pub(super) async fn make_folder<D: Disk>(
 ) -> io::Result<()> {
     use crate::runtime::disk::{Access, Create, DiskFile, short_write};
     let folder = layout.partition(name);
-    set_aside_stranger(disk, layout, &folder, topic).await?;
     disk.create_dir_all(&folder)?;
     let path = folder.join(kafka_files::PARTITION_METADATA);
     let content = Bytes::from(kafka_files::encode_partition_metadata(topic));

@@ -32,10 +32,16 @@ pub(super) async fn write<D: Disk>(disk: &D, partition: &Partition<D>) -> io::Re
 ///
 /// `from` is where the log begins, and where the walk of it began. An older snapshot is not used: it may be behind batches
 /// that were deleted since, and a producer that goes on where it really is would be refused.
-pub(super) async fn restore_producers<D: Disk>(disk: &D, folder: &Path, from: Offset, producers: &mut Producers) {
+pub(super) async fn restore_producers<D: Disk>(
+    disk: &D,
+    folder: &Path,
+    (from, end): (Offset, Offset),
+    producers: &mut Producers,
+) {
     let Ok(entries) = disk.list(folder) else { return };
     let as_of = entries.iter().filter_map(|entry| match names::parse(&entry.name) {
-        Some((offset, Kind::Snapshot)) if offset >= from => Some(offset),
+        // What one above the end knows of was staged, and is not there: a retry must be written.
+        Some((offset, Kind::Snapshot)) if offset >= from && offset <= end => Some(offset),
         _ => None,
     });
     let mut as_of: Vec<_> = as_of.collect();

@@ -50,12 +50,16 @@ impl<D: Disk> Shard<D> {
 
     /// Moves log starts here; answered when they are durable and visible, or when time is up.
     pub(super) fn move_log_starts(self: &Rc<Self>, items: &[Deletion], patience: Duration) -> Served {
-        let begun: Vec<_> = items.iter().map(|item| self.begin_deletion(item)).collect();
+        let begun: Vec<_> = items.iter().map(|item| (*item, self.begin_deletion(item))).collect();
         let deadline = clock::monotonic() + patience.max(PATIENCE_MIN);
         let shard = Rc::clone(self);
         Served::Later(Box::pin(async move {
             let mut results = Vec::with_capacity(begun.len());
-            for one in begun {
+            for (item, one) in begun {
+                let one = match one {
+                    Err(ErrorCode::KafkaStorageError) => shard.begin_deletion_later(&item, deadline).await,
+                    other => other,
+                };
                 results.push(shard.end_deletion(one, deadline).await);
             }
             Answer::Deleted(results)
@@ -71,6 +75,28 @@ impl<D: Disk> Shard<D> {
         }
         self.move_log_start(&partition, to)?;
         Ok((partition, to))
+    }
+
+    /// [`Self::begin_deletion`] once the commit log has room: it is short of it only until a checkpoint is made.
+    async fn begin_deletion_later(self: &Rc<Self>, item: &Deletion, deadline: Duration) -> Begun<D> {
+        loop {
+            let wait = deadline.saturating_sub(clock::monotonic());
+            let log = self.log().clone();
+            let has_room = async move { Some(log.wait_for_reserved_room(0).await) };
+            let late = async move {
+                clock::sleep(wait).await;
+                None
+            };
+            match first_of(vec![Box::pin(has_room), Box::pin(late)]).await {
+                Some(true) => {}
+                Some(false) => return Err(ErrorCode::KafkaStorageError),
+                None => return Err(ErrorCode::RequestTimedOut),
+            }
+            match self.begin_deletion(item) {
+                Err(ErrorCode::KafkaStorageError) => {} // somebody was faster
+                begun => return begun,
+            }
+        }
     }
 
     /// Makes sure that everything below `to`, which is not above the high watermark, will be gone: a start that is there or

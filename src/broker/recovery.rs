@@ -462,7 +462,7 @@ impl<D: Disk> Shard<D> {
                 located: plan.contents.batches.get(&log_id).map_or(&[], Vec::as_slice),
                 log_start: plan.contents.log_starts.get(&log_id).copied(),
                 searched: plan.searched,
-                is_new: merged.is_none() && plan.is_whole,
+                is_whole: plan.is_whole,
                 losses,
             };
             let outcome = recover::recover(&self.disk, reader, given, |batch, bytes, committed_ms| {
@@ -486,7 +486,8 @@ impl<D: Disk> Shard<D> {
             known = restore_producers(&plan.view, &HashSet::from([log_id])).remove(&log_id);
         };
         if merged.is_none() {
-            kafka_view::restore_producers(&self.disk, &folder, recovered.log.start(), &mut producers).await;
+            let bounds = (recovered.log.start(), recovered.log.end());
+            kafka_view::restore_producers(&self.disk, &folder, bounds, &mut producers).await;
         }
         for as_of in &recovered.stray_snapshots {
             self.disk.remove_file(&names::path(&folder, *as_of, names::Kind::Snapshot)).await?;

@@ -132,9 +132,6 @@ pub enum Damage {
     /// A checksum does not fit.
     #[error("a checksum does not fit")]
     Checksum,
-    /// The disk does not give it.
-    #[error("it cannot be read")]
-    Unreadable,
     /// Counts or kinds that contradict each other.
     #[error("its counts do not fit its content")]
     Counts,
@@ -314,13 +311,15 @@ fn take_checked<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], Damag
 }
 
 fn get_header(rest: &mut &[u8]) -> Result<(Header, u64, u64), Damage> {
-    let mut start = rest.strip_prefix(HEADER_MAGIC).ok_or(Damage::Magic)?;
-    let version = start.try_get_u16_le()?;
+    if !rest.starts_with(HEADER_MAGIC) {
+        return Err(Damage::Magic);
+    }
+    // The checksum first: a flipped bit in the version is damage, not a later release.
+    let mut fields = &take_checked(rest, HEADER_BYTES)?[HEADER_MAGIC.len()..];
+    let version = fields.try_get_u16_le()?;
     if version != VERSION {
         return Err(Damage::Version(version));
     }
-    let covered = take_checked(rest, HEADER_BYTES)?;
-    let mut fields = &covered[10..];
     let kind = match fields.try_get_u16_le()? {
         1 => Kind::Full,
         2 => Kind::Delta,

@@ -148,15 +148,12 @@ impl Folder {
 /// Reads every checkpoint of a shard's folder; a folder that is not there holds none.
 ///
 /// # Errors
-/// Those of the disk, and `InvalidData` with the file's name for a version of a later release.
+/// Those of the disk, with the file's name, and `InvalidData` with it for a version of a later release.
 pub async fn read_folder<D: Disk>(disk: &D, folder: &Path) -> io::Result<Folder> {
     let mut found = Folder { names: list(disk, folder)?, ..Folder::default() };
     for named in &found.names {
-        // What one file does not give, older ones and the logs do.
-        let Ok(content) = disk.read_file(&named.path).await else {
-            found.damaged.push((named.path.clone(), Damage::Unreadable));
-            continue;
-        };
+        // An error of the disk says nothing of what is in the file, and may pass; without it older ones would be believed.
+        let content = disk.read_file(&named.path).await.map_err(|error| unreadable(&named.path, &error))?;
         match Checkpoint::decode(&content) {
             Ok(checkpoint) if (checkpoint.header.seq, checkpoint.header.kind) == (named.seq, named.kind) => {
                 found.checkpoints.push(Arc::new(checkpoint));
@@ -167,6 +164,15 @@ pub async fn read_folder<D: Disk>(disk: &D, folder: &Path) -> io::Result<Folder>
         }
     }
     Ok(found)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> io::Error {
+    let what = format!(
+        "{}: it cannot be read: {error}; try again, and if it stays so, move it away: older checkpoints and the commit \
+         logs are used then",
+        path.display()
+    );
+    io::Error::new(error.kind(), what)
 }
 
 fn refused(path: &Path, damage: Damage) -> io::Error {

@@ -291,11 +291,21 @@ impl<D: Disk> CommitLog<D> {
 
     /// Ready when [`Self::has_room`] is true, or the log failed: then false.
     pub async fn wait_for_room(&self, data_bytes: usize) -> bool {
+        let reserve = self.shared.pool.borrow().reserve_bytes();
+        self.wait_for_room_beside(data_bytes, reserve).await
+    }
+
+    /// Ready when [`Self::push_reserved`] takes a record with so many bytes of data, or the log failed: then false.
+    pub async fn wait_for_reserved_room(&self, data_bytes: usize) -> bool {
+        self.wait_for_room_beside(data_bytes, 0).await
+    }
+
+    async fn wait_for_room_beside(&self, data_bytes: usize, reserve: u64) -> bool {
         loop {
             if self.is_failed() {
                 return false;
             }
-            if self.has_room(data_bytes) {
+            if self.has_room_beside(data_bytes, reserve) {
                 return true;
             }
             let seen = self.shared.supply.get();

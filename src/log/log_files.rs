@@ -42,13 +42,19 @@ impl<F: DiskFile> LogFile<F> {
     /// Writes blocks; on disk when this returns without an error.
     pub(super) async fn write(&self, position: u64, blocks: AlignedBuf) -> io::Result<()> {
         let wanted = blocks.bytes().len();
-        let written = self.file.write_blocks(position, blocks).await.map_err(named(&self.path, "cannot write"))?;
+        let written = self.file.write_blocks(position, blocks).await;
+        self.all_written(written, wanted)
+    }
+
+    fn all_written(&self, written: io::Result<usize>, wanted: usize) -> io::Result<()> {
+        let written = written.map_err(named(&self.path, "cannot write"))?;
         if written == wanted { Ok(()) } else { Err(short_write(&self.path, written, wanted)) }
     }
 
     /// Adds one step of zeros at the end.
     pub(super) async fn add_zeros(&mut self) -> io::Result<()> {
-        self.write(self.bytes, AlignedBuf::zeroed(step_bytes())).await?;
+        let written = self.file.write_zeros(self.bytes, step_bytes()).await;
+        self.all_written(written, step_bytes())?;
         self.bytes += MIB;
         Ok(())
     }

@@ -45,8 +45,8 @@ pub struct Given<'a> {
     pub located: &'a [Located],
     /// Its newest log start in the commit log.
     pub log_start: Option<Offset>,
-    /// No checkpoint knows it although none is missing: all that was ever promised of it is in the commit log.
-    pub is_new: bool,
+    /// No checkpoint is missing or damaged, and nothing of the commit logs is: `entry` is the newest that there ever was.
+    pub is_whole: bool,
     /// How much of the commit log that is.
     pub searched: Searched,
     /// What an earlier start has found to be gone: it is not named again.
@@ -350,18 +350,35 @@ impl<D: Disk, F: FnMut(&BatchFacts, &[u8], Option<i64>)> Recovery<'_, D, F> {
         if base < self.end || base < self.point.offset {
             return Ok(self.set_aside(base).await?);
         }
-        // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if a
-        // checkpoint says from where on, and without one if the commit log begins before this file.
+        // The valid prefix ended before this file. What was acknowledged of it is in the commit log: surely if the newest
+        // checkpoint says from where on, and otherwise if the commit log begins before this file.
         let goes_on = self.given.located.first().is_some_and(|located| located.offset < base);
-        if self.given.entry.is_some() || goes_on {
+        if goes_on || (self.given.entry.is_some() && self.given.is_whole) {
             return Ok(self.remove_segment(base).await?);
         }
-        if self.given.is_new {
+        if self.given.is_whole {
             // Pages may reach the disk in any order: of what was never promised a later file may be there, an earlier one not.
             return Ok(self.set_aside(base).await?);
         }
+        if self.given.entry.is_some() && self.segments.is_empty() {
+            return self.begin_behind_unknown_start(base, bytes).await;
+        }
         self.lose(self.end, base).await?;
         self.end = base;
+        Ok(self.walk_file(base, bytes, 0).await?)
+    }
+
+    /// A newer checkpoint than ours is destroyed, and nothing is left of what lies before the first file: the log start had
+    /// moved there, and only that checkpoint knew.
+    async fn begin_behind_unknown_start(&mut self, base: Offset, bytes: u64) -> Step<()> {
+        if self.given.searched != Searched::All {
+            return Err(Stopped::WantsMore);
+        }
+        self.notes.push(format!(
+            "{}: a destroyed checkpoint knew where the log begins; nothing is left below {base}, it begins there",
+            self.given.folder.display()
+        ));
+        (self.start, self.end) = (self.start.max(base), base);
         Ok(self.walk_file(base, bytes, 0).await?)
     }
 
@@ -383,8 +400,9 @@ impl<D: Disk, F: FnMut(&BatchFacts, &[u8], Option<i64>)> Recovery<'_, D, F> {
         let at = self.segments.len();
         let segment = self.existing(base, from, self.end);
         let (seen, committed, on_batch) = (&mut self.seen, &self.committed, &mut self.on_batch);
-        // Behind a recovery point every batch begins where the one before it ended.
-        let gaps = if self.given.entry.is_some() { Gaps::Refused } else { Gaps::Allowed };
+        // Behind the newest recovery point every batch begins where the one before it ended; below it may be compacted.
+        let is_dense = self.given.entry.is_some() && self.given.is_whole;
+        let gaps = if is_dense { Gaps::Refused } else { Gaps::Allowed };
         let end = segment
             .recover(from, self.end, gaps, |batch, content| {
                 let (crc, end) = (crc32c(content), batch.next_offset());

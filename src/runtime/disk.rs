@@ -139,6 +139,10 @@ pub trait DiskFile: 'static {
     fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize>;
     /// Writes blocks through the ring ([`Access::DirectSync`] only): the core goes on meanwhile.
     async fn write_blocks(&self, position: u64, blocks: AlignedBuf) -> io::Result<usize>;
+    /// [`Self::write_blocks`] of so many zeros, whole blocks; a disk that knows zeros needs no buffer of them.
+    async fn write_zeros(&self, position: u64, bytes: usize) -> io::Result<usize> {
+        self.write_blocks(position, AlignedBuf::zeroed(bytes)).await
+    }
     /// Makes every completed write of this file durable (fdatasync).
     async fn sync_data(&self) -> io::Result<()>;
     /// Sets the size.

@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corelane::ids::{LogId, Offset, ProducerEpoch, ProducerId, Sequence};
-use corelane::log::checkpoint::{Checkpoint, Damage, Encoder, Header, Kind, PartitionEntry, ProducerEntry};
+use corelane::log::checkpoint::{
+    Checkpoint, Damage, Encoder, HEADER_BYTES, Header, Kind, PartitionEntry, ProducerEntry,
+};
 use corelane::log::checkpoint_chain::{self, Named, View, Writer};
+use corelane::log::crc::crc32c;
 use corelane::runtime::disk::Disk;
 use corelane::state::producers::ProducerState;
 use corelane::state::window::Remembered;
@@ -221,6 +224,11 @@ fn a_later_release_is_refused_by_name() {
     let path = folder.path().join("checkpoint-1.full");
     let mut file = fs::read(&path).unwrap();
     file[8] = 2;
+    fs::write(&path, &file).unwrap();
+    let found = run(checkpoint_chain::read_folder(&PlainDisk::default(), folder.path())).unwrap();
+    assert_eq!((found.checkpoints.len(), found.damaged.len()), (0, 1), "a flipped bit is damage");
+    let crc = crc32c(&file[..HEADER_BYTES - 4]);
+    file[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
     fs::write(&path, file).unwrap();
     let refused = run(checkpoint_chain::read_folder(&PlainDisk::default(), folder.path())).unwrap_err().to_string();
     assert!(refused.contains("checkpoint-1.full") && refused.contains("version 2"), "{refused}");

@@ -135,7 +135,7 @@ impl Life {
             let mut heard = Vec::new();
             let mut reader = RecordReader::new(disk.clone(), contents.files.clone());
             let given = Given {
-                is_new: false,
+                is_whole: self.entry.is_some(),
                 folder: Path::new(FOLDER).into(),
                 rules: self.rules,
                 entry: self.entry.as_ref(),

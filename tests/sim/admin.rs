@@ -48,7 +48,6 @@ pub async fn make(client: &Client, at: usize, dice: &mut Dice) -> bool {
             ("file.delete.delay.ms", "20".to_owned()),
             ("corelane.durability", durability.to_owned()),
         ]);
-        named.doubtful = None;
         if named.retains {
             let (name, value) = [("retention.ms", "400"), ("retention.bytes", "8000")][dice.below(2)];
             named.configs.insert(name, value.to_owned());
@@ -183,7 +182,7 @@ pub async fn configure(client: Client, mut dice: Dice) {
             2 => ("file.delete.delay.ms", [0, 20, 500][dice.below(3)].to_string()),
             _ => ("internal.segment.bytes", (30_000 + dice.below(3) * 10_000).to_string()),
         };
-        let name = {
+        let (name, id) = {
             let world = &mut *client.world.borrow_mut();
             world.operate();
             let Named { id: Some(id), pending: Pending::Nothing, name, .. } = world.names[at].clone() else { continue };
@@ -196,7 +195,7 @@ pub async fn configure(client: Client, mut dice: Dice) {
                 let logs = world.logs.iter_mut().filter(|(key, _)| key.topic == id);
                 logs.for_each(|(_, log)| log.is_weak = true);
             }
-            name
+            (name, id)
         };
         let change = Change {
             name: config.to_owned(),
@@ -209,12 +208,14 @@ pub async fn configure(client: Client, mut dice: Dice) {
         let Ok(result) = client.cluster.change(dice.below(8), command).await else {
             return client.note_refused("a setting");
         };
+        let shown = client.cluster.topic(&name).is_some_and(|topic| topic.overrides.get(config) == Some(&value));
         let world = &mut *client.world.borrow_mut();
         let named = &mut world.names[at];
+        named.doubtful = None;
         match result.error {
             ErrorCode::None => {
-                // Somebody may have made it anew meanwhile.
-                if named.doubtful.take().is_some() {
+                // Somebody may have made it anew meanwhile: it was the old one's setting then, or the new one's.
+                if named.id == Some(id) || shown {
                     named.configs.insert(config, value);
                 }
                 world.one("settings changed");

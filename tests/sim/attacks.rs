@@ -122,8 +122,9 @@ impl Attack {
     }
 }
 
-/// A run begins.
-pub fn prepare(world: &mut World, dice: &mut Dice) {
+/// A run begins. Its own dice leave the runs without an attack as they are.
+pub fn prepare(world: &mut World, seed: u64) {
+    let dice = &mut Dice::of(!seed);
     world.attack = Attack::draw(dice);
     world.one(world.attack.name());
     if world.attack == Attack::Burst {
@@ -155,7 +156,11 @@ pub fn while_down(disk: &MemoryDisk, world: &mut World, dice: &mut Dice) {
 
 /// The clients of a life begin.
 pub fn begin(client: &Client, disk: &MemoryDisk, dice: &mut Dice) {
-    let (attack, client, disk, dice) = (client.world.borrow().attack, client.clone(), disk.clone(), dice.other());
+    let attack = client.world.borrow().attack;
+    if attack == Attack::None {
+        return;
+    }
+    let (client, disk, dice) = (client.clone(), disk.clone(), dice.other());
     match attack {
         Attack::Burst => spawn(Queue::Requests, burst::write(client, dice)),
         Attack::Stall => spawn(Queue::Requests, stall::stall(client, disk, dice)),

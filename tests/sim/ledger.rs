@@ -9,11 +9,12 @@ use corelane::ids::TopicId;
 use corelane::runtime::clock;
 use corelane::wire::error_code::ErrorCode;
 
+use crate::attacks::Attack;
 use crate::cluster::bytes_of;
 use crate::payers::{Visible, kept_offset, settle};
 use crate::readers::batches;
 use crate::support::dice::Dice;
-use crate::world::Client;
+use crate::world::{Client, World};
 
 /// The topic of the payers; it is never deleted.
 pub const LEDGER: &str = "ledger";
@@ -187,6 +188,14 @@ impl Ledger {
             }
             assert_eq!(kept[at], newest, "offset of payer {at}, {:?}", payer.transactions);
         }
+    }
+}
+
+/// In some runs without another attack there are payers; the others stay as they are.
+pub fn prepare(world: &mut World, seed: u64) {
+    let dice = &mut Dice::of(seed.rotate_left(32) ^ 0x7061_7965);
+    if world.attack == Attack::None && dice.below(3) == 0 {
+        world.ledger.payers = vec![Payer::default(); 1 + dice.below(3)];
     }
 }
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 use corelane::runtime::clock;
 use corelane::runtime::host::{Queue, spawn};
 
-use crate::attacks::{self, Attack};
+use crate::attacks;
 use crate::cluster::Cluster;
 use crate::counters::Counters;
-use crate::ledger::Payer;
 use crate::support::dice::Dice;
 use crate::support::memory_disk::MemoryDisk;
 use crate::support::memory_disk::faults::{Call, End, Failure, Fault, Point};
@@ -207,6 +206,8 @@ pub fn run_one(seed: u64, options: &Options, counters: &mut Counters) -> u64 {
         disk.trace();
     }
     let world = Rc::new(RefCell::new(new_world(&mut dice)));
+    attacks::prepare(&mut world.borrow_mut(), seed);
+    ledger::prepare(&mut world.borrow_mut(), seed);
     let lives = 2 + dice.below(4);
     let mut shards = 0;
     for life in 0..lives {
@@ -241,10 +242,6 @@ fn new_world(dice: &mut Dice) -> World {
         world.names.push(admin::named(format!("t{number}"), dice));
     }
     world.groups = (0..1 + dice.below(3)).map(groups::made).collect();
-    attacks::prepare(&mut world, dice);
-    if world.attack == Attack::None && dice.below(3) == 0 {
-        world.ledger.payers = vec![Payer::default(); 1 + dice.below(3)];
-    }
     world
 }
 

@@ -214,8 +214,10 @@ impl World {
     pub fn adopt(&mut self, at: usize, id: TopicId) {
         let named = &mut self.names[at];
         (named.id, named.pending) = (Some(id), Pending::Nothing);
+        // A change of the topic before it under this name may have met this one.
+        let may_be_weak = named.doubtful.as_ref().is_some_and(|(_, value)| value == "page-cache");
         let log = Log {
-            is_weak: named.is_weak,
+            is_weak: named.is_weak || may_be_weak,
             start: 0,
             start_max: if named.retains { i64::MAX } else { 0 },
             end: 0,

@@ -155,11 +155,19 @@ pub fn spoil_small(disk: &MemoryDisk, world: &mut World, dice: &mut Dice) {
     remove_empty_segments(disk, world, dice);
 }
 
-/// A segment without a byte has nothing to lose but its name.
+/// A segment without a byte has nothing to lose but its name. The first name of several is where the log begins, as far as no
+/// checkpoint knows better: that one stays.
 fn remove_empty_segments(disk: &MemoryDisk, world: &mut World, dice: &mut Dice) {
-    for path in below("kafka", disk).into_iter().filter(|path| name(path).ends_with(".log")) {
-        if dice.below(2) == 0 && disk.content(&path).is_empty() {
-            disk.remove(&path);
+    let logs: Vec<_> = below("kafka", disk).into_iter().filter(|path| name(path).ends_with(".log")).collect();
+    for (at, path) in logs.iter().enumerate() {
+        let stands_beside = |other: Option<&PathBuf>| other.is_some_and(|other| other.parent() == path.parent());
+        let is_first = at == 0 || !stands_beside(logs.get(at - 1));
+        let is_first_of_several = is_first && stands_beside(logs.get(at + 1));
+        if !is_first_of_several && dice.below(2) == 0 && disk.content(path).is_empty() {
+            // With its indexes: an index without its segment says that records are missing.
+            let (folder, stem) = (path.parent(), path.file_stem());
+            let is_its = |other: &PathBuf| other.parent() == folder && other.file_stem() == stem;
+            disk.paths().iter().filter(|other| is_its(other)).for_each(|other| disk.remove(other));
             world.one("empty segments removed");
         }
     }

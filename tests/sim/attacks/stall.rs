@@ -13,6 +13,9 @@ use crate::support::memory_disk::MemoryDisk;
 use crate::support::memory_disk::faults::{Call, End, Point};
 use crate::world::{Client, World};
 
+/// How long the life with the attack is, in virtual time.
+const LIFE: Duration = Duration::from_secs(3);
+
 /// How far the attack has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stall {
@@ -25,7 +28,11 @@ pub enum Stall {
 /// One life is killed, and the start behind it loses its power.
 pub fn shape(world: &mut World, plan: &mut Plan, dice: &mut Dice) {
     match world.stall {
-        Stall::NotYet => (plan.point, plan.end, plan.stops) = (None, End::Kill, false),
+        Stall::NotYet => {
+            (plan.point, plan.end, plan.stops) = (None, End::Kill, false);
+            // Long enough for a checkpoint.
+            (plan.operations, plan.serves, plan.fails, plan.room) = (1_000, LIFE, Vec::new(), None);
+        }
         Stall::InThisLife => {
             plan.point = Some(Point::any(dice.below(150) as u64));
             plan.end = End::PowerCut { spoils: false };
@@ -40,7 +47,7 @@ pub fn shape(world: &mut World, plan: &mut Plan, dice: &mut Dice) {
 
 /// See the module.
 pub async fn stall(client: Client, disk: MemoryDisk, mut dice: Dice) {
-    clock::sleep(Duration::from_millis(200 + dice.below(1_000) as u64)).await;
+    clock::sleep(Duration::from_millis(50 + dice.below(300) as u64)).await;
     if client.world.borrow().stall != Stall::InThisLife {
         return;
     }

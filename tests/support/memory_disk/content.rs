@@ -23,11 +23,6 @@ pub struct Content {
     size: usize,
 }
 
-/// True where nothing but zeros is in it.
-pub fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(PAGE).all(|chunk| *chunk == ZEROS[..chunk.len()])
-}
-
 /// From this size on buffers for reads are used again and again.
 const LENT_BYTES: usize = 64 << 10;
 
@@ -137,23 +132,38 @@ impl Content {
     }
 
     pub fn write(&mut self, position: usize, bytes: &[u8]) {
-        self.size = self.size.max(position + bytes.len());
-        let pages = self.size.div_ceil(PAGE);
-        if self.pages.len() < pages {
-            self.pages.resize(pages, None);
-        }
+        self.reach(position + bytes.len());
         for (page, within, range) in parts(position, bytes.len()) {
             let (bytes, slot) = (&bytes[range], &mut self.pages[page]);
             if bytes == &ZEROS[..bytes.len()] {
-                match slot {
-                    Some(_) if bytes.len() == PAGE => *slot = None,
-                    Some(page) => Rc::make_mut(page)[within..within + bytes.len()].fill(0),
-                    None => {}
-                }
+                Self::clear(slot, within..within + bytes.len());
                 continue;
             }
             let page = slot.get_or_insert_with(|| Rc::new(ZEROS));
             Rc::make_mut(page)[within..within + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    pub fn write_zeros(&mut self, position: usize, length: usize) {
+        self.reach(position + length);
+        for (page, within, range) in parts(position, length) {
+            Self::clear(&mut self.pages[page], within..within + range.len());
+        }
+    }
+
+    fn reach(&mut self, end: usize) {
+        self.size = self.size.max(end);
+        let pages = self.size.div_ceil(PAGE);
+        if self.pages.len() < pages {
+            self.pages.resize(pages, None);
+        }
+    }
+
+    fn clear(slot: &mut Option<Page>, range: std::ops::Range<usize>) {
+        match slot {
+            Some(_) if range.len() == PAGE => *slot = None,
+            Some(page) => Rc::make_mut(page)[range].fill(0),
+            None => {}
         }
     }
 
@@ -226,6 +236,12 @@ impl Stored {
         self.content.write(position, bytes);
     }
 
+    /// [`Self::write_through`] of so many zeros.
+    pub fn write_zeros_through(&mut self, position: usize, length: usize) {
+        self.changes.clear();
+        self.content.write_zeros(position, length);
+    }
+
     pub fn truncate(&mut self, size: usize) {
         if size < self.content.size() {
             self.note(size, self.content.size() - size);
@@ -236,6 +252,7 @@ impl Stored {
     }
 
     fn note(&mut self, position: usize, length: usize) {
+        self.dirty_again(position, length);
         let size_before = self.content.size();
         let mut before = self.content.slice(position, length);
         if before.len() < length && !before.is_empty() {
@@ -244,6 +261,15 @@ impl Stored {
         let number = self.count;
         self.count += 1;
         self.changes.push(Change { number, position, length, before: before.into(), size_before, is_lost: false });
+    }
+
+    /// Pages that are written again are written whole at the next flush, with what an earlier one has lost of them.
+    fn dirty_again(&mut self, position: usize, length: usize) {
+        let (from, to) = (position / PAGE, (position + length).div_ceil(PAGE));
+        let touched = |change: &&mut Change| {
+            change.position / PAGE < to && from < (change.position + change.length).div_ceil(PAGE)
+        };
+        self.changes.iter_mut().filter(touched).for_each(|change| change.is_lost = false);
     }
 
     /// Changes so far, for [`Self::flush`].

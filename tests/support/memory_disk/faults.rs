@@ -108,6 +108,9 @@ pub struct Flight {
     pub bytes: Vec<u8>,
     pub length: usize,
     pub is_direct: bool,
+    /// The block behind may be spoilt with it. Not so the other slot of the store: its two slots stand side by side, so that
+    /// a disk which spoils neighbours can take both.
+    pub has_neighbour: bool,
 }
 
 #[derive(Default)]
@@ -258,7 +261,7 @@ impl Faults {
 
     /// What is in the file after a write that was the last act.
     pub fn tear(&self, flight: &Flight, end: End) {
-        let Flight { file, position, bytes, length, is_direct } = flight;
+        let Flight { file, position, bytes, length, is_direct, has_neighbour } = flight;
         let zeros = if bytes.is_empty() { vec![0; *length] } else { Vec::new() };
         let bytes = if bytes.is_empty() { &zeros } else { bytes };
         let mut file = file.borrow_mut();
@@ -277,6 +280,7 @@ impl Faults {
                     file.write_through(caught, &(0..SECTOR).map(|_| self.below(256) as u8).collect::<Vec<_>>());
                     let beside = position + bytes.len();
                     let count = (self.below(8) + 1).min(file.content.size().saturating_sub(beside) / SECTOR);
+                    let count = if *has_neighbour { count } else { 0 };
                     let noise: Vec<u8> = (0..count * SECTOR).map(|_| self.below(256) as u8).collect();
                     if count > 0 {
                         file.write_through(beside, &noise);

@@ -10,7 +10,6 @@ use corelane::runtime::aligned::AlignedBuf;
 use corelane::runtime::clock;
 use corelane::runtime::disk::DiskFile;
 
-use super::content::is_zero;
 use super::faults::{Call, Flight, Verdict, eio};
 use super::tree::FileNode;
 use super::{Inner, MemoryDisk, WriteFault};
@@ -30,6 +29,38 @@ impl Drop for MemoryFile {
     }
 }
 
+/// What is to be written.
+#[derive(Clone, Copy)]
+enum Data<'a> {
+    Bytes(&'a [u8]),
+    Zeros(usize),
+}
+
+impl Data<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Zeros(length) => length,
+        }
+    }
+
+    /// The first so many bytes, if there are as many.
+    fn first(self, length: usize) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(&bytes[..length.min(bytes.len())]),
+            Self::Zeros(bytes) => Self::Zeros(length.min(bytes)),
+        }
+    }
+
+    /// What a trace tells of it.
+    fn told(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Zeros(_) => &[],
+        }
+    }
+}
+
 fn place(position: u64) -> usize {
     usize::try_from(position).unwrap()
 }
@@ -44,27 +75,27 @@ impl MemoryFile {
     }
 
     /// A write that is done when this returns.
-    fn write(&self, position: u64, bytes: &[u8]) -> io::Result<usize> {
+    fn write(&self, position: u64, data: Data<'_>) -> io::Result<usize> {
         let faults = &self.disk.0.faults;
-        let verdict = self.begin(position, bytes)?;
+        let verdict = self.begin(position, data)?;
         match verdict {
-            Verdict::Go => self.take(position, bytes),
-            Verdict::Short => self.take(position, &bytes[..self.part(bytes.len())]),
+            Verdict::Go => self.take(position, data),
+            Verdict::Short => self.take(position, data.first(self.part(data.len()))),
             Verdict::Last(end) => {
-                faults.tear(&self.flight(position, bytes), end);
+                faults.tear(&self.flight(position, data), end);
                 faults.still().map(|()| 0)
             }
             Verdict::Fails => {
-                self.take(position, &bytes[..self.part(bytes.len())])?;
+                self.take(position, data.first(self.part(data.len())))?;
                 Err(eio())
             }
         }
     }
 
-    fn begin(&self, position: u64, bytes: &[u8]) -> io::Result<Verdict> {
+    fn begin(&self, position: u64, data: Data<'_>) -> io::Result<Verdict> {
         let Inner { faults, watch, .. } = &*self.disk.0;
         let verdict = faults.begin(self.call(), &self.path)?;
-        faults.note("write", &self.path, place(position), bytes);
+        faults.note("write", &self.path, place(position), data.told());
         if self.is_direct {
             watch.wrote(&self.path, place(position));
         }
@@ -77,26 +108,27 @@ impl MemoryFile {
         if self.is_direct { part / 512 * 512 } else { part }
     }
 
-    fn flight(&self, position: u64, bytes: &[u8]) -> Flight {
+    fn flight(&self, position: u64, data: Data<'_>) -> Flight {
         Flight {
             file: Rc::clone(&self.node),
             position: place(position),
-            bytes: if is_zero(bytes) { Vec::new() } else { bytes.to_vec() },
-            length: bytes.len(),
+            bytes: data.told().to_vec(),
+            length: data.len(),
             is_direct: self.is_direct,
+            has_neighbour: self.path.file_stem().is_none_or(|stem| stem != "store"),
         }
     }
 
     /// A write that takes its time; if the program ends meanwhile, a part of it is done.
-    async fn write_later(&self, position: u64, bytes: &[u8]) -> io::Result<usize> {
+    async fn write_later(&self, position: u64, data: Data<'_>) -> io::Result<usize> {
         let faults = &self.disk.0.faults;
-        let Some(delay) = faults.delay() else { return self.write(position, bytes) };
-        let verdict = self.begin(position, bytes)?;
+        let Some(delay) = faults.delay() else { return self.write(position, data) };
+        let verdict = self.begin(position, data)?;
         let slot = {
             let flights = &mut *faults.flights.borrow_mut();
             let slot = flights.iter().position(Option::is_none).unwrap_or(flights.len());
             flights.resize_with(flights.len().max(slot + 1), || None);
-            flights[slot] = Some(self.flight(position, bytes));
+            flights[slot] = Some(self.flight(position, data));
             slot
         };
         faults.still()?;
@@ -104,34 +136,32 @@ impl MemoryFile {
         faults.still()?;
         faults.flights.borrow_mut()[slot] = None;
         match verdict {
-            Verdict::Go => self.take(position, bytes),
-            Verdict::Short => self.take(position, &bytes[..self.part(bytes.len())]),
+            Verdict::Go => self.take(position, data),
+            Verdict::Short => self.take(position, data.first(self.part(data.len()))),
             Verdict::Fails | Verdict::Last(_) => {
-                self.take(position, &bytes[..self.part(bytes.len())])?;
+                self.take(position, data.first(self.part(data.len())))?;
                 Err(eio())
             }
         }
     }
 
     /// Takes bytes as far as there is room and no fault was asked for.
-    fn take(&self, position: u64, bytes: &[u8]) -> io::Result<usize> {
+    fn take(&self, position: u64, data: Data<'_>) -> io::Result<usize> {
         let inner = &self.disk.0;
         let number = inner.writes.replace(inner.writes.get() + 1);
         let position = place(position);
         if self.is_direct {
-            assert!(position.is_multiple_of(4096) && bytes.len().is_multiple_of(512), "direct write out of line");
+            assert!(position.is_multiple_of(4096) && data.len().is_multiple_of(512), "direct write out of line");
         }
         match inner.fault.get() {
-            Some((at, WriteFault::Short(taken))) if at == number => {
-                Ok(self.store(position, &bytes[..taken.min(bytes.len())]))
-            }
+            Some((at, WriteFault::Short(taken))) if at == number => Ok(self.store(position, data.first(taken))),
             Some((at, WriteFault::Dead(taken))) if at <= number => {
                 if at == number {
-                    self.store(position, &bytes[..taken.min(bytes.len())]);
+                    self.store(position, data.first(taken));
                 }
                 Err(io::Error::other("the disk is gone"))
             }
-            _ => Ok(self.store(position, &bytes[..self.allowed(position, bytes.len())])),
+            _ => Ok(self.store(position, data.first(self.allowed(position, data.len())))),
         }
     }
 
@@ -146,14 +176,24 @@ impl MemoryFile {
         length - place(over).min(growth).next_multiple_of(4096).min(length)
     }
 
-    fn store(&self, position: usize, bytes: &[u8]) -> usize {
+    fn store(&self, position: usize, data: Data<'_>) -> usize {
         let mut file = self.node.borrow_mut();
-        if self.is_direct {
-            file.write_through(position, bytes)
-        } else {
-            file.write(position, bytes)
+        match data {
+            Data::Bytes(bytes) if self.is_direct => file.write_through(position, bytes),
+            Data::Bytes(bytes) => file.write(position, bytes),
+            Data::Zeros(length) => file.write_zeros_through(position, length),
         }
-        bytes.len()
+        data.len()
+    }
+
+    async fn write_direct(&self, position: u64, data: Data<'_>) -> io::Result<usize> {
+        if self.disk.0.faults.delay().is_none() {
+            clock::sleep(Duration::from_micros(60)).await;
+        }
+        while self.disk.0.held.get() {
+            clock::sleep(Duration::from_millis(1)).await;
+        }
+        self.write_later(position, data).await
     }
 
     fn get(&self, position: u64, into: &mut [u8]) -> usize {
@@ -166,13 +206,13 @@ impl MemoryFile {
 impl DiskFile for MemoryFile {
     fn write_now(&self, position: u64, parts: &[&[u8]]) -> io::Result<usize> {
         match parts {
-            [one] => self.write(position, one),
-            _ => self.write(position, &parts.concat()),
+            [one] => self.write(position, Data::Bytes(one)),
+            _ => self.write(position, Data::Bytes(&parts.concat())),
         }
     }
 
     async fn write_at(&self, position: u64, bytes: Bytes) -> io::Result<usize> {
-        self.write_later(position, &bytes).await
+        self.write_later(position, Data::Bytes(&bytes)).await
     }
 
     fn read_now(&self, position: u64, into: &mut [u8]) -> io::Result<usize> {
@@ -192,17 +232,16 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_blocks_now(&self, position: u64, blocks: &[u8]) -> io::Result<usize> {
-        self.write(position, blocks)
+        self.write(position, Data::Bytes(blocks))
     }
 
     async fn write_blocks(&self, position: u64, blocks: AlignedBuf) -> io::Result<usize> {
-        if self.disk.0.faults.delay().is_none() {
-            clock::sleep(Duration::from_micros(60)).await;
-        }
-        while self.disk.0.held.get() {
-            clock::sleep(Duration::from_millis(1)).await;
-        }
-        self.write_later(position, blocks.bytes()).await
+        self.write_direct(position, Data::Bytes(blocks.bytes())).await
+    }
+
+    async fn write_zeros(&self, position: u64, bytes: usize) -> io::Result<usize> {
+        assert!(self.is_direct, "zeros are written past the page cache");
+        self.write_direct(position, Data::Zeros(bytes)).await
     }
 
     async fn sync_data(&self) -> io::Result<()> {
