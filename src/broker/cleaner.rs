@@ -304,6 +304,8 @@ impl<D: Disk> Shard<D> {
             swap::put_in_place(&self.disk, &folder, base, group)?;
             log.replace(at, group.len(), Rc::clone(&segment));
         }
+        // Batches in there may be among the newest in memory, with all their records.
+        partition.drop_tail_through(Offset(segment.end().0 - 1));
         self.disk.sync_dir(&folder).await?;
         let sealing = Sealing { clean: is_clean, aborts, ..self.sealing(partition, false) };
         segment.seal(sealing).await?;

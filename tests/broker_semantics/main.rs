@@ -25,6 +25,7 @@ mod offsets_topic;
 mod produce;
 mod sequences;
 mod sessions;
+mod transaction_ends;
 mod transactional_ids;
 mod transactions;
 mod wire;

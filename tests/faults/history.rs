@@ -1,6 +1,7 @@
 //! Three lives of a broker that come past every step of writing, always in the same order, and what clients were told.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,26 +10,32 @@ use bytes::Bytes;
 use corelane::broker::catalog::Outcome;
 use corelane::broker::messages::{AckLevel, Deletion, PartitionKey};
 use corelane::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
+use corelane::log::scan::BatchFacts;
 use corelane::runtime::clock;
-use corelane::wire::builder::BatchBuilder;
+use corelane::wire::builder::{BatchBuilder, Record};
 use corelane::wire::error_code::ErrorCode;
 
-use crate::cluster::{Cluster, EARLIEST, LATEST, begin_life_on, produced};
+use crate::cluster::{Cluster, EARLIEST, LATEST, begin_life_on, bytes_of, produced};
 use crate::support::memory_disk::MemoryDisk;
 use crate::support::mini_host::MiniHost;
 use crate::world::{SHARDS, commit, committed};
 
-/// Log files of 2 MiB that are used again, checkpoints each second, a catalog that is rewritten.
+/// Log files of 2 MiB that are used again, checkpoints each second, a catalog that is rewritten, compaction without rest.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("corelane.log.file.bytes", "2097152"),
     ("corelane.log.files.max", "2"),
     ("corelane.checkpoint.interval.ms", "1000"),
     ("message.max.bytes", "100000"),
     ("offsets.topic.num.partitions", "1"),
+    ("log.cleaner.backoff.ms", "100"),
 ];
 
 /// The topic that promises nothing for the loss of power.
 pub const PAGE_CACHED: &str = "b";
+
+/// The topic that is compacted: its batches have keys in turn, and the newest of each is there.
+const COMPACTED: &str = "c";
+const KEYS: usize = 5;
 
 /// One producer of one partition.
 #[derive(Clone)]
@@ -56,7 +63,10 @@ impl Line {
         let sequence = Sequence(self.next_sequence);
         let batch = BatchBuilder::new().producer(ProducerId(self.producer), ProducerEpoch(0), sequence);
         let value = vec![(self.next_sequence % 251) as u8; value_bytes];
-        let batch = batch.value(1_700_000_000_000 + i64::from(self.next_sequence), &value).build().freeze();
+        let key = [(self.next_sequence as usize % KEYS) as u8];
+        let timestamp = 1_700_000_000_000 + i64::from(self.next_sequence);
+        let record = Record { timestamp, key: Some(&key), value: Some(&value), headers: &[] };
+        let batch = batch.record(record).build().freeze();
         self.next_sequence += 1;
         self.sent.push((batch.clone(), None));
         batch
@@ -124,8 +134,16 @@ async fn make_topics(cluster: &Cluster, told: &Shared) {
         ("index.interval.bytes", "4000".to_owned()),
         ("file.delete.delay.ms", "200".to_owned()),
     ];
-    for (topic, count, durability) in [("a", 2, "disk"), (PAGE_CACHED, 1, "page-cache"), ("gone", 1, "disk")] {
-        let configs = [segments.as_slice(), &[("corelane.durability", durability.to_owned())]].concat();
+    let compaction = ["cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01"];
+    for (topic, count, durability, more) in [
+        ("a", 2, "disk", &[][..]),
+        (PAGE_CACHED, 1, "page-cache", &[]),
+        ("gone", 1, "disk", &[]),
+        (COMPACTED, 1, "disk", &compaction),
+    ] {
+        let more = more.iter().filter_map(|one| one.split_once('=')).map(|(name, value)| (name, value.to_owned()));
+        let durability = ("corelane.durability", durability.to_owned());
+        let configs: Vec<_> = segments.iter().cloned().chain([durability]).chain(more).collect();
         let Ok(made) = cluster.create(0, topic, count, &configs).await else { continue };
         let Outcome::Topic(made) = made.outcome else { continue };
         for partition in 0..count {
@@ -239,6 +257,9 @@ async fn check_line(cluster: &Cluster, line: &Line) -> Result<(), String> {
     if end < line.end {
         return Err(format!("the end went from {} to {end}", line.end));
     }
+    if line.topic == COMPACTED {
+        return check_compacted(line, &read_with_gaps(cluster, key, start, end).await?);
+    }
     let found = crate::world::read_all(cluster, key, start, end).await?;
     let mut next = found.iter().peekable();
     for (number, (batch, offset)) in line.sent.iter().enumerate() {
@@ -260,6 +281,59 @@ async fn check_line(cluster: &Cluster, line: &Line) -> Result<(), String> {
         Some((base, _)) => Err(format!("at {base} is a batch that is there twice, or that nobody sent")),
         None => Ok(()),
     }
+}
+
+/// The batches that still hold their record, by offset.
+async fn read_with_gaps(
+    cluster: &Cluster,
+    key: PartitionKey,
+    start: i64,
+    end: i64,
+) -> Result<BTreeMap<i64, Bytes>, String> {
+    let (mut found, mut next) = (BTreeMap::new(), start);
+    while next < end {
+        let fetched = cluster.read(0, key, next, 500_000).await;
+        let mut bytes = bytes_of(&fetched);
+        if bytes.is_empty() {
+            return Err(format!("nothing from {next} to {end}: {:?}", fetched.error));
+        }
+        while !bytes.is_empty() {
+            let facts = BatchFacts::read(&bytes, 0).ok_or_else(|| format!("no batch at {next}"))?;
+            if facts.next_offset().0 <= next {
+                return Err(format!("the batch at {} comes behind {next}", facts.base_offset));
+            }
+            next = facts.next_offset().0;
+            let batch = bytes.split_to(facts.bytes as usize);
+            if facts.records_count > 0 {
+                found.insert(facts.base_offset.0, batch);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Each batch that is there is one that was sent, in order and once; the newest acknowledged one of each key is there, or
+/// a later one that was not answered.
+fn check_compacted(line: &Line, found: &BTreeMap<i64, Bytes>) -> Result<(), String> {
+    let mut there = BTreeMap::new();
+    let mut sent = line.sent.iter().enumerate();
+    for (base, bytes) in found {
+        let Some((number, (_, offset))) = sent.find(|(_, (batch, _))| bytes[16..] == batch[16..]) else {
+            return Err(format!("at {base} is a batch that is there twice, or that nobody sent"));
+        };
+        if offset.is_some_and(|offset| offset != *base) {
+            return Err(format!("batch {number} was at {offset:?} and is at {base}"));
+        }
+        there.insert(number % KEYS, number);
+    }
+    for key in 0..KEYS {
+        let acknowledged = |number: &usize| number % KEYS == key && line.sent[*number].1.is_some();
+        let newest = (0..line.sent.len()).rev().find(acknowledged);
+        if newest.is_some_and(|newest| there.get(&key).is_none_or(|there| *there < newest)) {
+            return Err(format!("the newest batch of key {key}, {newest:?}, is lost: {:?} is there", there.get(&key)));
+        }
+    }
+    Ok(())
 }
 
 /// Writing goes on: what is open is sent again, and one more.

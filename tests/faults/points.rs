@@ -33,13 +33,18 @@ pub const CALLS: [Call; 11] = [
 ];
 
 /// Kinds of files and folders, as parts of their paths.
-pub const FILES: [&str; 22] = [
+pub const FILES: [&str; 27] = [
     "/store",
     "/catalog-",
     "/shard-0/log-",
     "/shard-0/checkpoint",
     "/corelane/shard-0",
     "/a-0/0",
+    "/kafka/c-0",
+    ".log.cleaned",
+    ".txnindex.cleaned",
+    ".log.swap",
+    ".txnindex.swap",
     ".log",
     ".log.deleted",
     ".index",
@@ -143,7 +148,7 @@ async fn start_and_look(disk: &MemoryDisk, told: &Shared, spared: Option<&Path>)
             return if names_it { Ok(Came::Spared) } else { Err(format!("refused: {sentence}")) };
         }
     };
-    let is_log = spared.is_some_and(|path| path.extension().is_some_and(|ending| ending == "log"));
+    let is_log = spared.is_some_and(|path| path.extension().is_some_and(|ending| ending == "log" || ending == "swap"));
     let promised = told.borrow().clone();
     check(&cluster, &promised, spared.filter(|_| is_log)).await?;
     go_on(&cluster, told, spared.filter(|_| is_log)).await?;

@@ -29,7 +29,7 @@ const TOPIC: &[(&str, &str)] = &[
 
 fn settings() -> Vec<(&'static str, &'static str)> {
     let mut settings = SMALL.to_vec();
-    settings.extend([("log.cleaner.backoff.ms", "500"), ("corelane.tail.cache.bytes", "0")]);
+    settings.push(("log.cleaner.backoff.ms", "500"));
     settings
 }
 
@@ -305,5 +305,78 @@ fn a_reader_goes_on_while_segments_are_exchanged() {
         wait(60_000).await;
         assert_eq!(done.get(), 800);
         assert!(bytes_of(&disk) < 5_000, "{}", bytes_of(&disk));
+    });
+}
+
+/// Settings with others, which count.
+fn settings_with(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    let mut all = settings();
+    all.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
+    all.extend(more);
+    all
+}
+
+/// Milliseconds until something was compacted away.
+async fn until_compacted(settings: &[(&str, &str)]) -> u64 {
+    let disk = MemoryDisk::default();
+    let node = Node::start(&disk, settings).await;
+    let key = node.create_with("t", TOPIC).await;
+    fill(&node, key, 0, 90, 10).await;
+    let (full, mut waited) = (bytes_of(&disk), 0);
+    while bytes_of(&disk) == full {
+        wait(10).await;
+        waited += 10;
+        assert!(waited < 200_000, "nothing is compacted");
+    }
+    waited
+}
+
+#[test]
+fn compaction_heeds_the_speed_that_it_is_allowed() {
+    mini_host::run(1, async {
+        let free = until_compacted(&settings()).await;
+        // 84 batches of some 170 bytes are read before anything is exchanged.
+        let slow = until_compacted(&settings_with(&[("log.cleaner.io.max.bytes.per.second", "1000")])).await;
+        assert!(slow > free + 11_000, "{free} ms, and {slow} ms with 1,000 bytes a second");
+    });
+}
+
+#[test]
+fn where_compaction_is_turned_off_everything_stays() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, &settings_with(&[("log.cleaner.enable", "false")])).await;
+        let key = node.create_with("t", TOPIC).await;
+        fill(&node, key, 0, 90, 10).await;
+        let full = bytes_of(&disk);
+        wait(120_000).await;
+        assert_eq!((bytes_of(&disk), read_all(&node, key).await.0.len()), (full, 90));
+    });
+}
+
+/// A round that finds no room leaves everything as it was, and is done once there is room.
+#[test]
+fn a_full_disk_only_puts_compaction_off() {
+    mini_host::run(1, async {
+        let disk = MemoryDisk::default();
+        let node = Node::start(&disk, &settings()).await;
+        let key = node.create_with("t", TOPIC).await;
+        fill(&node, key, 0, 90, 10).await;
+        let (before, _) = read_all(&node, key).await;
+        let full = bytes_of(&disk);
+        disk.slow_sync(std::time::Duration::from_millis(5));
+        while !names_in(&disk).iter().any(|name| name.ends_with(names::CLEANED)) {
+            wait(1).await;
+        }
+        // What was written so far has its room, nothing else.
+        disk.limit(Some(disk.total_bytes()));
+        wait(30_000).await;
+        assert!(bytes_of(&disk) <= full && !names_in(&disk).iter().any(|name| name.ends_with(names::CLEANED)));
+        assert_eq!(newest(&read_all(&node, key).await.0), newest(&before));
+        disk.limit(None);
+        wait(60_000).await;
+        let (after, _) = read_all(&node, key).await;
+        assert_eq!(newest(&after), newest(&before));
+        assert!(bytes_of(&disk) < full / 2 && after.len() < 30, "{} bytes, {} records", bytes_of(&disk), after.len());
     });
 }

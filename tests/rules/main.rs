@@ -55,5 +55,6 @@ mod shard;
 mod shard_fetch;
 mod snapshots;
 mod store;
+mod transactions;
 
 use support::{dice, memory_disk, mini_host};

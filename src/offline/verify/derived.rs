@@ -248,8 +248,9 @@ fn read_seal(check: &Check, place: &Place, subject: &Subject) -> Option<Seal> {
             return None;
         }
         Err(damage) => {
-            // It is written without a flush before, and again by the checkpoint.
-            check.findings.damage_unless(place.may_lag(subject.base), &path, None, damage.to_string(), MADE_ANEW);
+            // It is written without a flush before, and again by the checkpoint; behind a start, by the one after the first.
+            let may_be_begun = place.may_lag(subject.base) || (!place.is_clean && content.is_empty());
+            check.findings.damage_unless(may_be_begun, &path, None, damage.to_string(), MADE_ANEW);
             return None;
         }
     };
