@@ -194,6 +194,42 @@ fn eos_d05_nothing_is_added_beside_a_partition_that_is_not_known() {
 }
 
 #[test]
+fn of_one_request_each_partition_is_verified_for_itself() {
+    let mut world = world("verified");
+    let producer = Producer::new(&mut world.client, "verified");
+    assert_eq!(producer.add(&mut world.client, 3, &[(TOPIC, 1)]), [0]);
+    let batch = producer.batch(0, 1).build();
+    let batches: Vec<_> = (0..3).map(|partition| (TOPIC, partition, Some(&batch[..]))).collect();
+    let asked = request(-1, &batches).with_transactional_id(Some(TransactionalId(text("verified"))));
+    assert_eq!(errors(&world.answers(11, &asked)), [120, 0, 120]);
+    assert_eq!(errors(&world.answers(9, &asked)), [48, 0, 48]);
+    assert_eq!(errors(&world.answers(12, &asked)), [0, 0, 0]);
+}
+
+/// A producer sends five batches before it has an answer: they wait behind the first, and are written in order.
+#[test]
+fn batches_behind_the_first_of_a_transaction_wait_for_it() {
+    let mut world = world("behind");
+    let mut producer = Producer::new(&mut world.client, "behind");
+    for round in 0..20 {
+        let sent: Vec<i32> = (0..5)
+            .map(|sequence| {
+                let batch = producer.batch(sequence, 1).build();
+                let asked = request(-1, &[(TOPIC, 0, Some(&batch[..]))]);
+                let asked = asked.with_transactional_id(Some(TransactionalId(text("behind"))));
+                world.client.send(12, &asked)
+            })
+            .collect();
+        for (sequence, correlation) in (0..).zip(sent) {
+            let answer = world.client.receive::<kafka_protocol::messages::ProduceRequest>(12, correlation);
+            let one = &answer.responses[0].partition_responses[0];
+            assert_eq!((one.error_code, one.base_offset), (0, round * 6 + sequence), "round {round}");
+        }
+        assert_eq!(producer.end(&mut world.client, 5, round % 2 == 0), 0);
+    }
+}
+
+#[test]
 fn eos_d06_partitions_are_added_by_the_newest_incarnation_alone() {
     let mut world = world("d06");
     let older = Producer::new(&mut world.client, "d06");
