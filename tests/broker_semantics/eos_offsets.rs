@@ -44,6 +44,9 @@ fn until_decided<T>(mut ask: impl FnMut() -> T, code: impl Fn(&T) -> i16) -> T {
 
 impl GroupWorld {
     fn writer(&mut self, id: &'static str) -> Writer {
+        let find = FindCoordinatorRequest::default().with_key(text(id)).with_key_type(1);
+        let found = until_decided(|| self.client.ask(3, &find), |answer| answer.error_code);
+        assert_eq!(found.error_code, 0);
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(TransactionalId(text(id))))
             .with_transaction_timeout_ms(60_000)
@@ -115,7 +118,8 @@ impl GroupWorld {
         let topic = OffsetFetchRequestTopic::default().with_name(name(TOPIC));
         let topic = topic.with_partition_indexes(partitions.to_vec());
         let request = OffsetFetchRequest::default().with_group_id(group_id(group)).with_topics(Some(vec![topic]));
-        let answer = self.client.ask(7, &request.with_require_stable(require_stable));
+        let request = request.with_require_stable(require_stable);
+        let answer = until_decided(|| self.client.ask(7, &request), |answer| answer.error_code);
         assert_eq!(answer.error_code, 0);
         answer.topics[0].partitions.iter().map(|one| (one.committed_offset, one.error_code)).collect()
     }
@@ -189,6 +193,14 @@ fn eos_e10_who_may_write_offsets_in_a_transaction() {
     assert_eq!(world.write(VERIFIES, &writer, "g", &[(0, 1)]), [120]);
     assert_eq!(world.write(ADDS, &writer, "", &[(0, 1)]), [24]);
     assert_eq!(world.write(ADDS, &writer, "g", &[(7, 1)]), [3]);
+    let strange = |producer, epoch| Writer { id: "e10", producer, epoch };
+    for version in [VERIFIES_OLD, VERIFIES, ADDS] {
+        let (producer, epoch) = (writer.producer, writer.epoch);
+        assert_eq!(world.write(version, &strange(producer, epoch - 1), "h", &[(0, 1)]), [47], "version {version}");
+        assert_eq!(world.write(version, &strange(producer + 7, epoch), "h", &[(0, 1)]), [49], "version {version}");
+        let nobody = Writer { id: "nobody", producer, epoch };
+        assert_eq!(world.write(version, &nobody, "h", &[(0, 1)]), [49], "version {version}");
+    }
     world.add_group(&writer, "g");
     for version in 0..=VERIFIES {
         assert_eq!(world.write(version, &writer, "g", &[(0, i64::from(version))]), [0], "version {version}");
@@ -203,14 +215,6 @@ fn eos_e10_who_may_write_offsets_in_a_transaction() {
     assert_eq!(world.write_as(ADDS, &writer, "members", (-1, ""), &[(0, 8)]), [0], "who says nothing is not checked");
     assert_eq!(world.write_as(ADDS, &writer, "nobody's", (3, "stranger"), &[(0, 8)]), [22]);
 
-    let strange = |producer, epoch| Writer { id: "e10", producer, epoch };
-    for version in [VERIFIES_OLD, VERIFIES, ADDS] {
-        let (producer, epoch) = (writer.producer, writer.epoch);
-        assert_eq!(world.write(version, &strange(producer, epoch - 1), "h", &[(0, 1)]), [47], "version {version}");
-        assert_eq!(world.write(version, &strange(producer + 7, epoch), "h", &[(0, 1)]), [49], "version {version}");
-        let nobody = Writer { id: "nobody", producer, epoch };
-        assert_eq!(world.write(version, &nobody, "h", &[(0, 1)]), [49], "version {version}");
-    }
     let before = strange(writer.producer, writer.epoch);
     world.end(&mut writer, true);
     assert_eq!((world.found_stable("g"), world.found_stable("members")), (5, 8));

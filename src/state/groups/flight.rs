@@ -105,6 +105,15 @@ impl Flight {
         }
     }
 
+    /// A group is given up: what its appends would bring about in it is not for the next group of that name.
+    pub fn let_go_of(&mut self, group: &str) {
+        for pending in &mut self.pending {
+            if matches!(&pending.then, Then::Assigned(of, _) | Then::Swapped(of, _) if **of == *group) {
+                pending.then = Then::Nothing;
+            }
+        }
+    }
+
     /// Notes how an append ended.
     pub fn note(&mut self, id: AppendId, result: Result<Offset, ErrorCode>) {
         let at = self.pending.binary_search_by_key(&id, |pending| pending.id);

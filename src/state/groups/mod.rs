@@ -419,6 +419,7 @@ impl Groups {
 
     fn give_up(&mut self, group: &str, error: ErrorCode) {
         if let Some(mut entry) = self.table.remove(group) {
+            self.desk.flight.let_go_of(group);
             entry.classic().dissolve(&mut self.desk, error);
         }
     }
