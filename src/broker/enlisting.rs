@@ -154,14 +154,21 @@ impl<D: Disk> Shard<D> {
         let until = clock::monotonic() + RETRY_MAX;
         let enlisting = question.protocol.enlisting();
         loop {
-            let guards = partitions.iter().map(|partition| partition.begin_enlisting(question)).collect();
+            let guards: Vec<_> = partitions.iter().map(|partition| partition.begin_enlisting(question)).collect();
             let names = partitions.iter().map(|partition| partition.name.clone()).collect();
             let code = self.enlist(question.speaker.clone(), names, enlisting).await;
+            let holds = |(partition, guard): (&Rc<Partition<D>>, &Guard)| {
+                partition.enlistments.borrow().lowest(question.speaker.producer_id, *guard).is_some()
+            };
+            // The coordinator waits for the end of the transaction before, whose marker cancels what was begun ahead of it.
+            let is_overtaken = code.is_none() && !partitions.iter().zip(&guards).all(holds);
             let may_pass = code == ErrorCode::ConcurrentTransactions && enlisting == Enlisting::Add;
-            if !may_pass || clock::monotonic() + RETRY_PAUSE > until || self.is_stopping() {
+            if !(may_pass || is_overtaken) || clock::monotonic() + RETRY_PAUSE > until || self.is_stopping() {
                 return (code, guards);
             }
-            clock::sleep(RETRY_PAUSE).await;
+            if may_pass {
+                clock::sleep(RETRY_PAUSE).await;
+            }
         }
     }
 

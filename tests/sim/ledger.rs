@@ -175,7 +175,7 @@ impl Ledger {
                 let is_right = match transaction.fate {
                     Fate::Committed => is_whole,
                     Fate::Open | Fate::Aborted => is_empty && !was_seen,
-                    Fate::Unknown => (is_whole || is_empty) && (is_whole || !was_seen),
+                    Fate::Unknown => is_whole || is_empty && !was_seen,
                 };
                 assert!(
                     is_right,
