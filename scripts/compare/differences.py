@@ -70,7 +70,7 @@ def error_codes(answer: object) -> Iterator[int]:
     """Every error code of an answer."""
     if isinstance(answer, dict):
         for name, value in answer.items():
-            if name == "error_code":
+            if name in ("error_code", "partition_error_code"):
                 yield value
             else:
                 yield from error_codes(value)
@@ -189,8 +189,8 @@ DIFFERENCES: list[Meant] = [
         "K8",
         r"ApiVersions (finalized_features(_epoch)?|supported_features)",
         "features in ApiVersions",
-        "its own, transaction.version among them",
-        "none yet",
+        "all of its own",
+        "`metadata.version`, `transaction.version`",
         "They come with what they stand for.",
         "",
         always,
@@ -247,13 +247,13 @@ DIFFERENCES: list[Meant] = [
     ),
     Meant(
         "K14",
-        r"InitProducerId error_code",
-        "InitProducerId with a transactional id",
-        "16 until a coordinator was looked for, then an id",
-        "53 (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)",
-        "Transactions are not served yet.",
+        r"EndTxn error_code",
+        "EndTxn (5) that commits what the coordinator has aborted because it was open for too long",
+        "48 (INVALID_TXN_STATE)",
+        "90 (PRODUCER_FENCED)",
+        "[RULE] eos-semantics §4.6: 48 ends clients for good; after 90 an application begins anew.",
         "requests",
-        answers(16, 53),
+        answers(48, 90),
     ),
     Meant(
         "K15",

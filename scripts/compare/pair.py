@@ -24,7 +24,7 @@ WARM_UP = (
 )  # fmt: skip
 # Requests that change nothing: asked again when the answers differ, since both brokers finish some things later.
 READS = {"Fetch", "ListOffsets", "Metadata", "DescribeConfigs", "DescribeLogDirs", "DescribeGroups", "ListGroups",
-         "OffsetFetch", "OffsetForLeaderEpoch", "DescribeTopicPartitions", "DescribeCluster", "FindCoordinator"}  # fmt: skip
+         "OffsetFetch", "OffsetForLeaderEpoch", "DescribeTransactions", "DescribeProducers", "ListTransactions", "DescribeTopicPartitions", "DescribeCluster", "FindCoordinator"}  # fmt: skip
 READ_AGAIN_SECONDS = 0.5
 IDENTITY = ("resource_type", "name", "topic", "topic_id", "topic_name", "partition_index", "index", "partition", "group_id",
             "member_id", "api_key", "key", "node_id", "broker_id", "resource_name", "batch_index")  # fmt: skip

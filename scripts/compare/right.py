@@ -10,6 +10,7 @@ from compare.batches import Batch
 from compare.pair import Pair
 from compare.side import Given
 from compare.steps import fetch_body, offsets_body, produce, produce_body, records
+from compare.writers import new_id
 
 Body = dict[str, object]
 
@@ -43,6 +44,10 @@ class Prepared:
     def fresh(self) -> str:
         """A topic that may be changed or deleted."""
         return self.pair.create("fresh", 1)
+
+    def stranger(self) -> str:
+        """A transactional id that nobody has."""
+        return new_id(self.pair, "stranger")
 
     def named(self, version: int, ids_from: int, name: str = "name") -> Body:
         """The prepared topic as this version names it."""
@@ -111,6 +116,29 @@ RIGHT: dict[str, Callable[[Prepared, int], Body]] = {
     "OffsetForLeaderEpoch": lambda made, _: {
         "topics": [{"topic": made.topic, "partitions": [{"partition": 0, "leader_epoch": Given("epoch")}]}]
     },
+    "AddPartitionsToTxn": lambda made, version: {
+        "v3_and_below_transactional_id": made.stranger(),
+        "v3_and_below_producer_id": 7,
+        "v3_and_below_topics": [{"name": made.topic, "partitions": [0]}],
+    }
+    if version <= 3
+    else {"transactions": [{"transactional_id": made.stranger(), "producer_id": 7, "verify_only": True,
+                            "topics": [{"name": made.topic, "partitions": [0]}]}]},  # fmt: skip
+    "AddOffsetsToTxn": lambda made, _: {"transactional_id": made.stranger(), "producer_id": 7, "group_id": made.group},
+    "EndTxn": lambda made, _: {"transactional_id": made.stranger(), "producer_id": 7, "committed": True},
+    "WriteTxnMarkers": lambda made, _: {
+        "markers": [{"producer_id": 987_654_321, "transaction_result": False, "coordinator_epoch": 1_000_000,
+                     "topics": [{"name": made.topic, "partition_indexes": [1]}]}]
+    },  # fmt: skip
+    "TxnOffsetCommit": lambda made, _: {
+        "transactional_id": made.stranger(),
+        "group_id": made.group,
+        "producer_id": 7,
+        "topics": [{"name": made.topic, "partitions": [{"partition_index": 0, "committed_offset": 3, "committed_metadata": "note"}]}],
+    },
+    "DescribeProducers": lambda made, _: {"topics": [{"name": made.topic, "partition_indexes": [0]}]},
+    "DescribeTransactions": lambda made, _: {"transactional_ids": [made.stranger()]},
+    "ListTransactions": lambda _made, _version: {"state_filters": ["PrepareCommit", "Dead"]},
     "DescribeConfigs": lambda made, _: {
         "resources": [{"resource_type": 2, "resource_name": made.topic, "configuration_keys": ["retention.ms"]}]
     },

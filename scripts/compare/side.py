@@ -3,7 +3,7 @@
 Put aside (normalised): producer ids, member ids and session ids become their order of appearance; topic ids the name of
 their topic; the node's id, host, port and cluster id the words for them; throttle times 0; times close to now `now`;
 messages for people only whether there is one; stored batches lose their leader epoch, and their checksum becomes
-whether it fits.
+whether it fits; markers lose the epoch of their coordinator.
 """
 
 import re
@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from dataclasses import asdict, replace
 
-from compare.batches import LOG_APPEND_TIME, Batch, stored_batches
+from compare.batches import CONTROL, LOG_APPEND_TIME, Batch, stored_batches
 from compare.wire import Message, WireError, messages, read_answer, request_frame
 
 NEAR_MS = 3_600_000
@@ -191,6 +191,10 @@ class Side:
         fields = asdict(stored)
         del fields["leader_epoch"]
         fields["producer_id"] = self.appearance("producer_id", stored.producer_id)
+        if stored.attributes & CONTROL:
+            # Written by the broker itself: when, and by which start of its coordinator.
+            fields["base_timestamp"] = fields["max_timestamp"] = self.time("", stored.max_timestamp)
+            fields["payload"] = stored.payload[:-5] + b"epoch" + stored.payload[-1:]
         if stored.attributes & LOG_APPEND_TIME:
             fields["max_timestamp"] = self.time("", stored.max_timestamp)
         return fields
@@ -271,5 +275,8 @@ NORMAL = {
     "total_bytes": Side.positive,
     "usable_bytes": Side.positive,
     "finalized_features_epoch": Side.positive,
+    "coordinator_epoch": Side.leader_epoch,
+    "transaction_start_time_ms": Side.time,
+    "last_timestamp": Side.time,
     "throttle_time_ms": Side.nothing,
 }

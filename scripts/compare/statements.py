@@ -1,26 +1,26 @@
-"""The numbered statements about idempotent producers (tests/broker_semantics has them as tests), put to both brokers.
+"""The numbered statements about producers and transactions (tests/broker_semantics has them as tests), put to both brokers.
 
 Each function is one statement and is named after it; what it compares are the answers of the two brokers with each
-other. Left out are those about the inside of a broker (B13, C03, C04, C06) and those about transactions.
+other. Left out are those about the inside of a broker (A15, B13, C03, C04, C06, D16). Those about transactions are in
+compare/transaction_statements.py.
 """
 
 import time
 from collections.abc import Callable
 
 from compare.batches import CONTROL, Batch, Record
+from compare import transaction_statements  # noqa: F401 - enters its own
 from compare.pair import Pair
 from compare.side import Given, Side
+from compare.statement import STATEMENTS, statement
 from compare.steps import produce, produce_body, produce_unanswered, records, same_log
 
-STATEMENTS: dict[str, Callable[[Pair], None]] = {}
 INIT = {"transactional_id": None, "transaction_timeout_ms": 60_000}
 LAST = 0x7FFFFFFF
-
-
-def statement(run: Callable[[Pair], None]) -> Callable[[Pair], None]:
-    """Enters a function by its name in capitals."""
-    STATEMENTS[run.__name__.upper()] = run
-    return run
+# Left out in the quick form.
+SLOW = ("A03", "C01", "A14", "D12", "D14", "D17")
+# These change settings or restart.
+LAST_ONES = ("B19", "A03", "C01", "C02", "C05", "D15", "D17", "D20")
 
 
 class Idempotent:
@@ -488,6 +488,6 @@ def run(pair: Pair, only: list[str]) -> None:
     unknown = set(only) - set(STATEMENTS)
     if unknown:
         raise SystemExit(f"there is no statement {', '.join(sorted(unknown))}; there are {', '.join(STATEMENTS)}")
-    chosen = [name for name in STATEMENTS if (name in only if only else not (pair.is_quick and name in ("A03", "C01")))]
-    for name in sorted(chosen, key=lambda one: (one in ("B19", "A03", "C01", "C02"), one)):
+    chosen = [name for name in STATEMENTS if (name in only if only else not (pair.is_quick and name in SLOW))]
+    for name in sorted(chosen, key=lambda one: (one in LAST_ONES, one)):
         pair.part(f"statement {name}", STATEMENTS[name])

@@ -74,7 +74,6 @@ impl<D: Disk> Shard<D> {
     ///
     /// # Errors
     /// What the coordinator has answered; 3 for a partition that is not here.
-    #[expect(dead_code, reason = "the coordinators of groups ask by it once they take offsets in transactions")]
     pub(super) async fn enter(self: &Rc<Self>, key: PartitionKey, question: &Question) -> Result<Entry, ErrorCode> {
         let partition = self.find_partition(key)?;
         let protocol = question.protocol;
@@ -134,8 +133,15 @@ impl<D: Disk> Shard<D> {
         let Some(question) = to_ask.first().and_then(|parking| self.first_question(*parking)) else { return };
         let partitions: Vec<_> = to_ask.iter().filter_map(|(key, _)| self.partition(*key)).collect();
         let (code, guards) = self.ask_coordinator_of(&question, &partitions).await;
-        for (parking, guard) in to_ask.into_iter().zip(guards) {
-            self.settle_parked(parking, code, guard).await;
+        // A no may concern only some of the partitions that were to be in the transaction.
+        let is_for_all = code.is_none() || question.protocol == Protocol::Adds || partitions.len() == 1;
+        for ((parking, guard), partition) in to_ask.into_iter().zip(guards).zip(partitions) {
+            if is_for_all {
+                self.settle_parked(parking, code, guard).await;
+            } else {
+                let (code, guards) = self.ask_coordinator_of(&question, &[partition]).await;
+                self.settle_parked(parking, code, guards.first().copied().unwrap_or(guard)).await;
+            }
         }
     }
 

@@ -8,6 +8,7 @@ pub mod coordinator;
 pub mod load;
 mod markers;
 pub mod timer;
+mod transactions;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -108,6 +109,15 @@ impl<D: Disk> Shard<D> {
 
     /// Asks one of this shard's coordinators.
     pub(super) fn serve_group(self: &Rc<Self>, partition: i32, command: groups::Command) -> Served {
+        match command {
+            groups::Command::Commit(commit) if commit.transaction.is_some() => {
+                self.serve_transaction_commit(partition, commit)
+            }
+            command => self.serve_group_command(partition, command),
+        }
+    }
+
+    fn serve_group_command(self: &Rc<Self>, partition: i32, command: groups::Command) -> Served {
         let coordinator = match self.coordinator_of(partition) {
             Ok(coordinator) => coordinator,
             Err(error) => return Served::Now(Answer::Group(Box::new(told_early(&command, error)))),

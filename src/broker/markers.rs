@@ -38,6 +38,7 @@ impl<D: Disk> Shard<D> {
 
     fn write_marker(self: &Rc<Self>, marker: Marker) -> LocalFuture<ErrorCode> {
         let staged = self.find_partition(marker.key).and_then(|partition| {
+            self.takes_group_marker(marker.key)?;
             let staged = self.stage_marker(&partition, &marker)?;
             Ok((partition, staged))
         });

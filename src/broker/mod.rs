@@ -12,6 +12,7 @@ pub mod enlisting;
 mod epochs;
 pub mod fetch;
 pub mod groups;
+mod hanging;
 mod kafka_checkpoints;
 pub mod kafka_view;
 pub mod lifecycle;

@@ -19,6 +19,7 @@ use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host;
+use crate::state::groups::TxnWriter;
 use crate::wire::batch::{Attributes, BatchHeader, BatchRef, Batches, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
 use crate::wire::error_code::ErrorCode;
@@ -126,13 +127,25 @@ impl<D: Disk> OwnLog<D> {
 impl<D: Disk> Shard<D> {
     /// Stages records as one batch of a coordinator.
     pub(super) fn append_own(self: &Rc<Self>, log: &OwnLog<D>, codec: i16, records: &[KeyValue]) -> OnItsWay {
+        self.append_own_in(log, codec, None, records)
+    }
+
+    /// The same for records that belong to a producer's transaction.
+    pub(super) fn append_own_in(
+        self: &Rc<Self>,
+        log: &OwnLog<D>,
+        codec: i16,
+        writer: Option<TxnWriter>,
+        records: &[KeyValue],
+    ) -> OnItsWay {
         let key = log.partition.key;
-        let batch = match self.own_batch(log, codec, records) {
+        let batch = match self.own_batch(log, codec, writer.as_ref(), records) {
             Ok(batch) => batch,
             Err(error) => return Box::pin(ready(Err(error))),
         };
         let count = i64::from(batch.header.records_count);
-        let item = ProduceItem { key, checked: Ok(batch), entry: None };
+        let entry = writer.and_then(|writer| writer.entry);
+        let item = ProduceItem { key, checked: Ok(batch), entry };
         let produced = self.ask(self.id(), Ask::Produce(vec![item], AckLevel::Durable));
         Box::pin(async move {
             let Answer::Produced(results) = produced.await else { unreachable!("a produce is answered as one") };
@@ -148,11 +161,22 @@ impl<D: Disk> Shard<D> {
         })
     }
 
-    fn own_batch(&self, log: &OwnLog<D>, codec: i16, records: &[KeyValue]) -> Result<CheckedBatch, ErrorCode> {
+    fn own_batch(
+        &self,
+        log: &OwnLog<D>,
+        codec: i16,
+        writer: Option<&TxnWriter>,
+        records: &[KeyValue],
+    ) -> Result<CheckedBatch, ErrorCode> {
         let codec = Attributes(codec).codec().unwrap_or(Codec::None);
         let timestamp = clock::now_ms();
-        // Kafka's coordinators number the records of each batch from 0 on, though nobody's sequence it is.
-        let builder = BatchBuilder::new().codec(codec).producer(ProducerId(-1), ProducerEpoch(-1), Sequence(0));
+        let builder = BatchBuilder::new().codec(codec);
+        let builder = match writer {
+            // No sequence: it is not the producer that counts here. Kafka writes 0 and knows by other ways.
+            Some(writer) => builder.producer(writer.producer_id, writer.epoch, Sequence(-1)).transactional(),
+            // Kafka's coordinators number the records of each batch from 0 on, though nobody's sequence it is.
+            None => builder.producer(ProducerId(-1), ProducerEpoch(-1), Sequence(0)),
+        };
         let add = |builder: BatchBuilder, record: &KeyValue| {
             builder.record(Record { timestamp, key: Some(&record.key), value: record.value.as_deref(), headers: &[] })
         };

@@ -127,6 +127,7 @@ impl<D: Disk> Shard<D> {
     pub(super) async fn expire_producers(&self) {
         let limit_ms = self.expiration_limit_ms();
         for partition in self.all_partitions() {
+            self.warn_of_hanging(&partition);
             let mut sweep = partition.producers.borrow().sweep();
             while !partition.is_closed() {
                 let Some(expired) = partition.producers.borrow_mut().expire_some(&mut sweep, SCAN_STEP, limit_ms)

@@ -56,6 +56,8 @@ pub enum Api {
     EndTxn = 26,
     /// A tool ends what is open of a producer.
     WriteTxnMarkers = 27,
+    /// How far a group has read, as part of a transaction.
+    TxnOffsetCommit = 28,
     /// Settings of topics and brokers.
     DescribeConfigs = 32,
     /// Set all settings of a resource.
@@ -84,7 +86,7 @@ pub enum Api {
 
 impl Api {
     /// Every key that is served, ascending.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
@@ -108,6 +110,7 @@ impl Api {
         Self::AddOffsetsToTxn,
         Self::EndTxn,
         Self::WriteTxnMarkers,
+        Self::TxnOffsetCommit,
         Self::DescribeConfigs,
         Self::AlterConfigs,
         Self::DescribeLogDirs,
@@ -153,7 +156,7 @@ impl Api {
             Self::CreateTopics => 2..=7,
             Self::DeleteTopics => 1..=6,
             Self::DeleteRecords => 0..=2,
-            Self::InitProducerId => 0..=5,
+            Self::InitProducerId | Self::TxnOffsetCommit => 0..=5,
             Self::OffsetForLeaderEpoch => 2..=4,
             Self::AddPartitionsToTxn | Self::EndTxn => 0..=5,
             Self::AddOffsetsToTxn => 0..=4,
@@ -184,7 +187,8 @@ impl Api {
             | Self::ListGroups
             | Self::AddPartitionsToTxn
             | Self::AddOffsetsToTxn
-            | Self::EndTxn => 3,
+            | Self::EndTxn
+            | Self::TxnOffsetCommit => 3,
             Self::CreateTopics | Self::DescribeGroups => 5,
             Self::DeleteTopics
             | Self::OffsetForLeaderEpoch

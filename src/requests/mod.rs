@@ -46,6 +46,7 @@ pub mod produce;
 pub mod response;
 pub mod sync_group;
 mod transactions;
+pub mod txn_offset_commit;
 pub mod write_txn_markers;
 
 use std::future::Future;
@@ -205,6 +206,7 @@ async fn dispatch<D: Disk>(
         Api::AddOffsetsToTxn => add_offsets_to_txn::answer(shard, request, body).await?,
         Api::EndTxn => end_txn::answer(shard, request, body).await?,
         Api::WriteTxnMarkers => write_txn_markers::answer(shard, request, body).await?,
+        Api::TxnOffsetCommit => txn_offset_commit::answer(shard, request, body).await?,
         Api::DescribeConfigs => describe_configs::answer(&shard.catalog(), request, body).await?,
         Api::AlterConfigs => alter_configs::answer(shard, request, body).await?,
         Api::DescribeLogDirs => describe_log_dirs::answer(shard, request, body).await?,
@@ -244,6 +246,7 @@ pub fn cost(api_key: i16, frame_bytes: usize) -> usize {
             | Api::CreatePartitions
             | Api::DescribeTopicPartitions
             | Api::OffsetCommit
+            | Api::TxnOffsetCommit
             | Api::OffsetDelete
             | Api::FindCoordinator
             | Api::JoinGroup

@@ -18,7 +18,7 @@ use super::judged::{Judged, Topics};
 use super::response::{self, Body};
 use crate::broker::catalog::Catalog;
 use crate::ids::Offset;
-use crate::state::groups::messages::{Answer, Command, Commit, Membership, OffsetToCommit};
+use crate::state::groups::messages::{Answer, Command, Commit, Membership, OffsetToCommit, Transaction};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::reader::{Reader, WireError};
 use crate::wire::sink::{Sink, Writer};
@@ -38,21 +38,23 @@ const BATCH_BYTES: usize = 61;
 /// Where the bytes are not the request.
 pub async fn answer(groups: &impl Groups, request: &Request, body: Bytes) -> Result<Bytes, WireError> {
     let asked = read(request, body)?;
-    let topics = commit(groups, request.version, asked).await;
+    let topics = commit(groups, asked, |error| told(request.version, error)).await;
     Ok(response::frame(request, &Response(topics)))
 }
 
-struct Asked {
-    who: Membership,
-    retention_ms: Option<i64>,
-    topics: Vec<(TopicRef, Vec<Partition>)>,
+/// What is asked, by this request or as part of a transaction.
+pub(super) struct Asked {
+    pub(super) who: Membership,
+    pub(super) retention_ms: Option<i64>,
+    pub(super) topics: Vec<(TopicRef, Vec<Partition>)>,
+    pub(super) transaction: Option<Transaction>,
 }
 
-struct Partition {
-    index: i32,
-    offset: i64,
-    leader_epoch: i32,
-    metadata: StrBytes,
+pub(super) struct Partition {
+    pub(super) index: i32,
+    pub(super) offset: i64,
+    pub(super) leader_epoch: i32,
+    pub(super) metadata: StrBytes,
 }
 
 fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
@@ -67,7 +69,7 @@ fn read(request: &Request, body: Bytes) -> Result<Asked, WireError> {
         Ok((topic, partitions))
     })?;
     reader.skip_tagged("the request")?;
-    Ok(Asked { who, retention_ms: (retention_ms != -1).then_some(retention_ms), topics })
+    Ok(Asked { who, retention_ms: (retention_ms != -1).then_some(retention_ms), topics, transaction: None })
 }
 
 fn read_partition(reader: &mut Reader, version: i16) -> Result<Partition, WireError> {
@@ -79,23 +81,28 @@ fn read_partition(reader: &mut Reader, version: i16) -> Result<Partition, WireEr
     Ok(Partition { index, offset, leader_epoch, metadata })
 }
 
-async fn commit(groups: &impl Groups, version: i16, asked: Asked) -> Topics {
+/// Judges the partitions, asks the group about those that exist, and gives all answers; `told` makes codes of a
+/// coordinator into those of the version.
+pub(super) async fn commit(groups: &impl Groups, mut asked: Asked, told: impl Fn(ErrorCode) -> ErrorCode) -> Topics {
     let catalog = groups.catalog();
     let mut topics = Topics::default();
     let mut offsets = Vec::new();
-    for (topic, partitions) in asked.topics {
+    for (topic, partitions) in std::mem::take(&mut asked.topics) {
         let judged = judge(&catalog, &topic, partitions, &mut offsets);
         topics.push(topic, judged);
     }
     let count = offsets.len();
     let errors = if count == 0 {
         Vec::new()
+    } else if asked.transaction.is_some() && asked.who.group.is_empty() {
+        vec![ErrorCode::InvalidGroupId; count]
     } else if batch_bytes(&asked.who.group, &offsets) > batch_bytes_max(&catalog) {
         vec![ErrorCode::UnknownServerError; count]
     } else {
-        ask(groups, Commit { who: asked.who, retention_ms: asked.retention_ms, offsets }).await
+        let Asked { who, retention_ms, transaction, .. } = asked;
+        ask(groups, Commit { who, retention_ms, offsets, transaction }).await
     };
-    topics.fill(errors.into_iter().map(|error| told(version, error)).collect());
+    topics.fill(errors.into_iter().map(told).collect());
     topics
 }
 

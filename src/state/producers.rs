@@ -184,6 +184,12 @@ impl Producers {
         self.unstable.open()
     }
 
+    /// Those whose producers have not appended anything since `limit_ms`.
+    pub fn late_txns(&self, limit_ms: i64) -> impl Iterator<Item = OpenTxn> {
+        let is_late = move |txn: &OpenTxn| self.get(txn.producer_id).is_some_and(|one| one.last_append_ms <= limit_ms);
+        self.open_txns().filter(is_late)
+    }
+
     /// Takes over a producer from a checkpoint.
     pub fn restore(&mut self, id: ProducerId, state: ProducerState) {
         let tick = tick_of(state.last_append_ms);

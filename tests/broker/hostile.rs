@@ -29,6 +29,9 @@ use kafka_protocol::messages::offset_fetch_request::{
 };
 use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
@@ -194,6 +197,13 @@ fn requests(version: i16, api: Api) -> Option<BytesMut> {
             let asked = OffsetCommitRequestTopic::default().with_name(topic()).with_partitions(vec![partition]);
             let request = OffsetCommitRequest::default().with_group_id(group()).with_topics(vec![asked]);
             framed(version, &request.with_generation_id_or_member_epoch(-1))
+        }
+        Api::TxnOffsetCommit => {
+            let partition = TxnOffsetCommitRequestPartition::default().with_committed_metadata(Some(text("m")));
+            let asked = TxnOffsetCommitRequestTopic::default().with_name(topic()).with_partitions(vec![partition]);
+            let request = TxnOffsetCommitRequest::default().with_group_id(group()).with_topics(vec![asked]);
+            let request = request.with_transactional_id(TransactionalId(text("hostile"))).with_generation_id(-1);
+            framed(version, &request.with_producer_id(ProducerId(7)))
         }
         Api::OffsetFetch if version < 8 => {
             let asked = OffsetFetchRequestTopic::default().with_name(topic()).with_partition_indexes(vec![0]);

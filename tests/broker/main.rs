@@ -15,6 +15,7 @@ mod hostile;
 mod kill;
 mod log_start;
 mod offline_tools;
+mod open_transactions;
 mod readers;
 mod restart;
 mod startup;

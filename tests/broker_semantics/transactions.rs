@@ -19,25 +19,25 @@ use super::world::*;
 use corelane::wire::builder::BatchBuilder;
 
 /// A transactional producer that a test plays.
-struct Producer {
-    name: &'static str,
-    id: i64,
-    epoch: i16,
+pub struct Producer {
+    pub name: &'static str,
+    pub id: i64,
+    pub epoch: i16,
 }
 
 impl Producer {
-    fn new(client: &mut Client, name: &'static str) -> Self {
+    pub fn new(client: &mut Client, name: &'static str) -> Self {
         let (error, id, epoch) = init(client, name);
         assert_eq!(error, 0);
         Self { name, id, epoch }
     }
 
-    fn batch(&self, sequence: i32, records: i32) -> BatchBuilder {
+    pub fn batch(&self, sequence: i32, records: i32) -> BatchBuilder {
         of_epoch(self.id, self.epoch, sequence, records).transactional()
     }
 
     /// Error and base offset of the answer to a batch for a partition of the usual topic.
-    fn send(&self, client: &mut Client, version: i16, partition: i32, batch: BatchBuilder) -> (i16, i64) {
+    pub fn send(&self, client: &mut Client, version: i16, partition: i32, batch: BatchBuilder) -> (i16, i64) {
         let batch = batch.build();
         let asked = request(1, &[(TOPIC, partition, Some(&batch[..]))]);
         let asked = asked.with_transactional_id(Some(TransactionalId(text(self.name))));
@@ -46,7 +46,7 @@ impl Producer {
     }
 
     /// Adds partitions as older producers do; their codes.
-    fn add(&self, client: &mut Client, version: i16, partitions: &[(&str, i32)]) -> Vec<i16> {
+    pub fn add(&self, client: &mut Client, version: i16, partitions: &[(&str, i32)]) -> Vec<i16> {
         let topics = partitions.iter().map(|(topic, partition)| {
             AddPartitionsToTxnTopic::default().with_name(name(topic)).with_partitions(vec![*partition])
         });
@@ -60,7 +60,7 @@ impl Producer {
     }
 
     /// Ends the transaction, and takes the next incarnation over where the version tells it.
-    fn end(&mut self, client: &mut Client, version: i16, commits: bool) -> i16 {
+    pub fn end(&mut self, client: &mut Client, version: i16, commits: bool) -> i16 {
         let asked = EndTxnRequest::default()
             .with_transactional_id(TransactionalId(text(self.name)))
             .with_producer_id(ProducerId(self.id))
@@ -74,19 +74,19 @@ impl Producer {
     }
 }
 
-fn committed(world: &mut World, offset: i64, wait_ms: i32) -> PartitionData {
+pub fn committed(world: &mut World, offset: i64, wait_ms: i32) -> PartitionData {
     let asked = fetch_from(&[(0, offset)]).with_isolation_level(1).with_max_wait_ms(wait_ms);
     world.fetch_one(12, &asked)
 }
 
 /// Waits until everything below `end` is stable.
-fn await_stable(world: &mut World, end: i64) {
+pub fn await_stable(world: &mut World, end: i64) {
     let answer = committed(world, end - 1, 20_000);
     assert_eq!((answer.error_code, answer.last_stable_offset), (0, end));
 }
 
 /// Producers and first offsets of what a reader must leave out.
-fn aborted(answer: &PartitionData) -> Option<Vec<(i64, i64)>> {
+pub fn aborted(answer: &PartitionData) -> Option<Vec<(i64, i64)>> {
     let list = answer.aborted_transactions.as_ref()?;
     Some(list.iter().map(|one| (one.producer_id.0, one.first_offset)).collect())
 }
@@ -107,7 +107,7 @@ fn producers(client: &mut Client, partition: i32) -> (i16, Vec<ProducerState>) {
 }
 
 /// The states of a transaction and the partitions in it.
-fn described(client: &mut Client, id: &str) -> (String, Vec<(String, Vec<i32>)>) {
+pub fn described(client: &mut Client, id: &str) -> (String, Vec<(String, Vec<i32>)>) {
     let asked = DescribeTransactionsRequest::default().with_transactional_ids(vec![TransactionalId(text(id))]);
     let found = client.ask(0, &asked).transaction_states.remove(0);
     let topics = found.topics.iter().map(|topic| (topic.topic.to_string(), topic.partitions.clone()));
@@ -115,7 +115,7 @@ fn described(client: &mut Client, id: &str) -> (String, Vec<(String, Vec<i32>)>)
 }
 
 /// A marker from outside, as a tool sends it; the code for one partition of a topic.
-fn mark(client: &mut Client, topic: &str, (id, epoch): (i64, i16), coordinator_epoch: i32, commits: bool) -> i16 {
+pub fn mark(client: &mut Client, topic: &str, (id, epoch): (i64, i16), coordinator_epoch: i32, commits: bool) -> i16 {
     let asked = WritableTxnMarkerTopic::default().with_name(name(topic)).with_partition_indexes(vec![0]);
     let marker = WritableTxnMarker::default().with_producer_id(ProducerId(id)).with_producer_epoch(epoch);
     let marker = marker.with_transaction_result(commits).with_topics(vec![asked]);
@@ -191,6 +191,42 @@ fn eos_d05_nothing_is_added_beside_a_partition_that_is_not_known() {
     assert_eq!(producer.add(&mut world.client, 3, &[(TOPIC, 0)]), [0]);
     assert_eq!(producer.send(&mut world.client, 11, 0, producer.batch(0, 1)), (0, 0));
     assert_eq!(producer.send(&mut world.client, 9, 1, producer.batch(0, 1)), (48, -1), "each partition for itself");
+}
+
+#[test]
+fn of_one_request_each_partition_is_verified_for_itself() {
+    let mut world = world("verified");
+    let producer = Producer::new(&mut world.client, "verified");
+    assert_eq!(producer.add(&mut world.client, 3, &[(TOPIC, 1)]), [0]);
+    let batch = producer.batch(0, 1).build();
+    let batches: Vec<_> = (0..3).map(|partition| (TOPIC, partition, Some(&batch[..]))).collect();
+    let asked = request(-1, &batches).with_transactional_id(Some(TransactionalId(text("verified"))));
+    assert_eq!(errors(&world.answers(11, &asked)), [120, 0, 120]);
+    assert_eq!(errors(&world.answers(9, &asked)), [48, 0, 48]);
+    assert_eq!(errors(&world.answers(12, &asked)), [0, 0, 0]);
+}
+
+/// A producer sends five batches before it has an answer: they wait behind the first, and are written in order.
+#[test]
+fn batches_behind_the_first_of_a_transaction_wait_for_it() {
+    let mut world = world("behind");
+    let mut producer = Producer::new(&mut world.client, "behind");
+    for round in 0..20 {
+        let sent: Vec<i32> = (0..5)
+            .map(|sequence| {
+                let batch = producer.batch(sequence, 1).build();
+                let asked = request(-1, &[(TOPIC, 0, Some(&batch[..]))]);
+                let asked = asked.with_transactional_id(Some(TransactionalId(text("behind"))));
+                world.client.send(12, &asked)
+            })
+            .collect();
+        for (sequence, correlation) in (0..).zip(sent) {
+            let answer = world.client.receive::<kafka_protocol::messages::ProduceRequest>(12, correlation);
+            let one = &answer.responses[0].partition_responses[0];
+            assert_eq!((one.error_code, one.base_offset), (0, round * 6 + sequence), "round {round}");
+        }
+        assert_eq!(producer.end(&mut world.client, 5, round % 2 == 0), 0);
+    }
 }
 
 #[test]

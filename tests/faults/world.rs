@@ -216,7 +216,14 @@ pub async fn commit(cluster: &Cluster, offset: i64) -> Result<(), ErrorCode> {
         leader_epoch: -1,
         metadata: String::new(),
     };
-    let command = || Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets: vec![offset.clone()] });
+    let command = || {
+        Command::Commit(Commit {
+            who: who.clone(),
+            retention_ms: None,
+            offsets: vec![offset.clone()],
+            transaction: None,
+        })
+    };
     for _ in 0..LOADING_MAX {
         let codes = match cluster.shards[0].ask_group(GROUP, command()).await {
             Answer::Committed(codes) => codes,

@@ -338,6 +338,18 @@ const NESTED: &[Nested] = &[
             body.end();
         },
     ),
+    (
+        "partitions",
+        Api::TxnOffsetCommit,
+        3,
+        &[2, b'x', 2, b'g', 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 2, 2, b't'],
+        &[0, 0],
+        |body, number| {
+            body.bytes.put_u32(number % 2);
+            body.bytes.put_slice(&[0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 1]);
+            body.end();
+        },
+    ),
     ("missing topics", Api::OffsetCommit, 8, &[2, b'g', 0xff, 0xff, 0xff, 0xff, 1, 0], &[0], |body, number| {
         body.distinct(number);
         body.bytes.put_u8(1);

@@ -18,7 +18,7 @@ use corelane::requests::{
     self, Api, Outcome, Request, alter_configs, api_versions, create_partitions, create_topics, delete_groups,
     delete_records, delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
     describe_topic_partitions, find_coordinator, heartbeat, incremental_alter_configs, join_group, leave_group,
-    list_groups, metadata, offset_commit, offset_delete, offset_fetch, sync_group,
+    list_groups, metadata, offset_commit, offset_delete, offset_fetch, sync_group, txn_offset_commit,
 };
 use corelane::runtime::disk::Space;
 use corelane::state::groups::messages::{self, ListedGroup};
@@ -97,7 +97,7 @@ impl Bare {
                 effects = groups.tick(self.moment());
             }
             for append in appends {
-                let after = groups.appended(self.moment(), append.id, Ok(()));
+                let after = groups.appended(self.moment(), append.id, Ok(Offset(0)));
                 effects.answers.extend(after.answers);
                 effects.appends.extend(after.appends);
             }
@@ -185,6 +185,7 @@ async fn answer(cluster: &Bare, request: &Request, body: Bytes) -> Result<Bytes,
         Api::IncrementalAlterConfigs => incremental_alter_configs::answer(cluster, request, body).await,
         Api::DescribeCluster => describe_cluster::answer(cluster, request, body),
         Api::OffsetCommit => offset_commit::answer(cluster, request, body).await,
+        Api::TxnOffsetCommit => txn_offset_commit::answer(cluster, request, body).await,
         Api::OffsetFetch => offset_fetch::answer(cluster, request, body).await,
         Api::FindCoordinator => find_coordinator::answer(cluster, request, body).await,
         Api::JoinGroup => {

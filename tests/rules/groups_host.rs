@@ -43,7 +43,7 @@ fn commit_by(who: Membership, topic_id: TopicId, offset: i64) -> Command {
         leader_epoch: -1,
         metadata: String::new(),
     };
-    Command::Commit(Commit { who, retention_ms: None, offsets: vec![offset] })
+    Command::Commit(Commit { who, retention_ms: None, offsets: vec![offset], transaction: None })
 }
 
 fn commit(group: &str, topic: PartitionKey, offset: i64) -> Command {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use corelane::state::groups::messages::{Command, Join, Membership};
 use corelane::wire::error_code::ErrorCode;
 
-use super::groups_world::{World, again, consumer, fixed, protocols, replayed, sync, who};
+use super::groups_world::{Logged, World, again, consumer, fixed, protocols, replayed, sync, who};
 
 const NONE: ErrorCode = ErrorCode::None;
 
@@ -201,6 +201,7 @@ fn what_is_kept_restores_itself() {
     world.commit(&s, 7);
     let kept = world.groups.kept();
     assert_eq!(kept.len(), 2);
-    assert_eq!(replayed(&kept, &world.settings).kept(), kept);
+    let anew: Vec<_> = kept.iter().map(|record| Logged::Record(None, record.clone())).collect();
+    assert_eq!(replayed(&anew, &world.settings).kept(), kept);
     assert_eq!(replayed(&world.log, &world.settings).kept(), kept);
 }

@@ -2,22 +2,27 @@
 //!
 //! - A ticket is answered at most once; once everything has ended and all time-outs are over, exactly once.
 //! - What is assigned belongs to one member at a time; who syncs is in the group, in the generation that is.
-//! - A replay of what is in the log gives what is kept; what is kept restores itself.
+//! - A replay of what is in the log gives what is kept and what waits for markers; what is kept restores itself.
+//! - Of what is committed the newest record counts, and who wants what is stable is told where a transaction is open.
 //! - A stable group with nothing under way is after a restart what it was.
 //! - When nobody asks any more, every group ends empty and no deadline is left.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use corelane::ids::TopicId;
-use corelane::state::groups::messages::{Answer, Command, Commit, DeleteOffsets, Join, Membership};
+use corelane::ids::{ProducerId, TopicId};
+use corelane::state::groups::messages::{
+    Answer, Command, Commit, DeleteOffsets, Join, Membership, OffsetsWanted, TopicWanted,
+};
 use corelane::state::groups::{GroupSettings, Ticket};
+use corelane::state::transactions::messages::Outcome;
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::internal::GroupRecord;
 use proptest::prelude::*;
 
 use super::groups_world::{
-    World, commit, consumer, leave, nobody, protocols, replayed, settings, subscription, sync, to_commit, who,
+    Logged, World, commit, commit_in, consumer, leave, nobody, protocols, replayed, settings, subscription, sync,
+    to_commit, who,
 };
 
 const GROUPS: [&str; 3] = ["g0", "g1", "g2"];
@@ -65,6 +70,8 @@ enum Act {
     Heartbeat { client: u8, off: i8 },
     Leave { client: u8, by_name: bool },
     Commit { client: u8, alone: bool, topic: u8, partition: u8, offset: u8, retention: bool },
+    CommitIn { producer: u8, client: u8, alone: bool, topic: u8, partition: u8, offset: u8 },
+    Marker { producer: u8, commit: bool },
     DeleteOffsets { group: u8, topic: u8, partition: u8 },
     DeleteGroup { group: u8 },
     TopicDeleted { topic: u8 },
@@ -81,6 +88,10 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (client.clone(), -1..10_i8).prop_map(|(client, off)| Act::Sync { client, off }),
         3 => (client.clone(), -1..10_i8).prop_map(|(client, off)| Act::Heartbeat { client, off }),
         1 => (client.clone(), any::<bool>()).prop_map(|(client, by_name)| Act::Leave { client, by_name }),
+        3 => (0..3_u8, client.clone(), any::<bool>(), 0..3_u8, 0..2_u8, any::<u8>()).prop_map(
+            |(producer, client, alone, topic, partition, offset)| Act::CommitIn { producer, client, alone, topic, partition, offset }
+        ),
+        2 => (0..3_u8, any::<bool>()).prop_map(|(producer, commit)| Act::Marker { producer, commit }),
         3 => (client, any::<bool>(), 0..3_u8, 0..2_u8, any::<u8>(), any::<bool>()).prop_map(
             |(client, alone, topic, partition, offset, retention)| Act::Commit { client, alone, topic, partition, offset, retention }
         ),
@@ -155,7 +166,17 @@ impl Model {
                 let who = if alone { nobody(&who.group) } else { who };
                 let offsets = vec![to_commit(TOPICS[usize::from(topic)], i32::from(partition), i64::from(offset))];
                 let retention_ms = retention.then_some(i64::from(offset) * 100);
-                self.ask(Asked::Other, Command::Commit(Commit { who, retention_ms, offsets }));
+                self.ask(Asked::Other, Command::Commit(Commit { who, retention_ms, offsets, transaction: None }));
+            }
+            Act::CommitIn { producer, client, alone, topic, partition, offset } => {
+                let who = self.clients[usize::from(client)].who();
+                let who = if alone { nobody(&who.group) } else { who };
+                let offsets = vec![to_commit(TOPICS[usize::from(topic)], i32::from(partition), i64::from(offset))];
+                self.ask(Asked::Other, commit_in(i64::from(producer), &who, offsets));
+            }
+            Act::Marker { producer, commit } => {
+                let outcome = if commit { Outcome::Commit } else { Outcome::Abort };
+                self.world.marker(i64::from(producer), outcome);
             }
             Act::DeleteOffsets { group, topic, partition } => {
                 let partitions = vec![(TOPICS[usize::from(topic)].to_owned(), i32::from(partition))];
@@ -239,7 +260,10 @@ impl Model {
             let asked = self.waiting.remove(&ticket).unwrap_or_else(|| panic!("{ticket:?} was answered before"));
             self.check(asked, answer);
         }
-        assert_eq!(replayed(&self.world.log, &self.world.settings).kept(), self.world.groups.kept());
+        let replayed = replayed(&self.world.log, &self.world.settings);
+        assert_eq!(replayed.kept(), self.world.groups.kept());
+        assert_eq!(replayed.pending(), self.world.groups.pending());
+        self.offsets_are_those_of_the_log();
         self.stable_groups_survive();
         let somebody_waits_for_time = self.world.appends.is_empty() && !self.waiting.is_empty();
         assert!(!somebody_waits_for_time || self.world.groups.next_deadline_ms().is_some(), "{:?}", self.waiting);
@@ -310,6 +334,35 @@ impl Model {
         }
     }
 
+    /// What is answered about every partition, held against a plain reading of the log.
+    fn offsets_are_those_of_the_log(&mut self) {
+        let written = Written::of(&self.world.log);
+        for group in GROUPS {
+            for require_stable in [false, true] {
+                let topics = TOPICS.map(|topic| TopicWanted {
+                    topic: topic.to_owned(),
+                    topic_id: TopicId::ZERO,
+                    partitions: vec![0, 1],
+                });
+                let (group, topics) = (group.to_owned(), Some(topics.to_vec()));
+                let wanted = OffsetsWanted { group: group.clone(), member: None, topics, require_stable };
+                let Answer::Offsets(found) = self.world.now(Command::Offsets(wanted)) else { panic!() };
+                for (topic, partitions) in found.topics {
+                    for found in partitions {
+                        let place = (group.clone(), topic.clone(), found.partition);
+                        let is_open = require_stable && written.is_open(&place);
+                        let told = if is_open {
+                            (-1, ErrorCode::UnstableOffsetCommit)
+                        } else {
+                            (written.newest(&place).unwrap_or(-1), ErrorCode::None)
+                        };
+                        assert_eq!((found.offset.0, found.error), told, "{place:?}");
+                    }
+                }
+            }
+        }
+    }
+
     fn stable_groups_survive(&mut self) {
         if !self.world.appends.is_empty() {
             return;
@@ -348,10 +401,50 @@ impl Model {
         assert_eq!(self.world.groups.next_deadline_ms(), None);
         assert!(self.waiting.is_empty(), "never answered: {:?}", self.waiting);
         assert!(self.world.listed().iter().all(|(_, state)| state == "Empty"), "{:?}", self.world.listed());
+        (0..3).for_each(|producer| self.world.marker(producer, Outcome::Commit));
+        self.log(u8::MAX, u8::MAX);
         self.world.pass(120_000);
         self.world.expire();
         self.world.flush();
         assert_eq!((self.world.listed(), self.world.groups.kept()), (vec![], vec![]), "all has expired");
+    }
+}
+
+type Place = (String, String, i32);
+
+/// Offsets that a log speaks of: where, in which order they were written, and by whose open transaction.
+struct Written(Vec<(Place, Option<ProducerId>, i64)>);
+
+impl Written {
+    fn of(log: &[Logged]) -> Self {
+        let mut all: Vec<(Place, Option<ProducerId>, i64)> = Vec::new();
+        for logged in log {
+            match logged {
+                Logged::Record(producer, GroupRecord::Offset { group, topic, partition, value }) => {
+                    let place = (group.clone(), topic.clone(), *partition);
+                    match value {
+                        Some(value) => all.push((place, *producer, value.offset.0)),
+                        None => all.retain(|(other, ..)| *other != place),
+                    }
+                }
+                Logged::Record(_, GroupRecord::Group { .. }) => {}
+                Logged::Marker(ended, Outcome::Abort) => all.retain(|(_, producer, _)| *producer != Some(*ended)),
+                Logged::Marker(ended, Outcome::Commit) => {
+                    let of_ended = all.iter_mut().filter(|(_, producer, _)| *producer == Some(*ended));
+                    of_ended.for_each(|(_, producer, _)| *producer = None);
+                }
+            }
+        }
+        Self(all)
+    }
+
+    fn is_open(&self, wanted: &Place) -> bool {
+        self.0.iter().any(|(place, producer, _)| place == wanted && producer.is_some())
+    }
+
+    fn newest(&self, wanted: &Place) -> Option<i64> {
+        let committed = self.0.iter().rev().find(|(place, producer, _)| place == wanted && producer.is_none());
+        committed.map(|(_, _, offset)| *offset)
     }
 }
 

@@ -6,7 +6,9 @@ use corelane::state::groups::{GroupSettings, Ticket};
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::internal::GroupRecord;
 
-use super::groups_world::{World, again, commit, consumer, nobody, replayed, settings, subscription, to_commit, who};
+use super::groups_world::{
+    Logged, World, again, commit, consumer, nobody, replayed, settings, subscription, to_commit, who,
+};
 
 const NONE: ErrorCode = ErrorCode::None;
 
@@ -104,14 +106,14 @@ fn commits_are_kept_in_the_order_of_the_log() {
     assert_eq!(world.appends.len(), 4, "many under way at once");
     let ids: Vec<_> = world.appends.iter().map(|append| append.id).collect();
     let at = world.moment();
-    assert_eq!(world.groups.appended(at, ids[1], Ok(())).answers, [], "the first is not in the log yet");
-    let effects = world.groups.appended(at, ids[0], Ok(()));
+    assert_eq!(world.groups.appended(at, ids[1], Ok(Offset(1))).answers, [], "the first is not in the log yet");
+    let effects = world.groups.appended(at, ids[0], Ok(Offset(0)));
     assert_eq!(effects.answers.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), &tickets[..2]);
     assert_eq!(world.offsets("g"), [("t".to_owned(), 0, 1)]);
     let effects = world.groups.appended(at, ids[2], Err(ErrorCode::RequestTimedOut));
     assert_eq!(effects.answers, [(tickets[2], Answer::Committed(vec![ErrorCode::CoordinatorNotAvailable]))]);
     assert_eq!(world.offsets("g"), [("t".to_owned(), 0, 1)], "not known to be in the log: not applied");
-    world.groups.appended(at, ids[3], Ok(()));
+    world.groups.appended(at, ids[3], Ok(Offset(3)));
     assert_eq!(world.offsets("g"), [("t".to_owned(), 0, 3)]);
 }
 
@@ -249,7 +251,7 @@ fn the_removal_of_many_offsets_goes_in_parts_and_fails_as_one() {
     world.now(commit(&nobody("g"), many));
     world.quick_log = false;
     let ticket = world.ask(Command::DeleteGroup { group: "g".to_owned() });
-    assert_eq!(world.appends.iter().map(|append| append.records.len()).collect::<Vec<_>>(), [1_000, 1_000, 501]);
+    assert_eq!(world.appends.iter().map(|append| append.content.len()).collect::<Vec<_>>(), [1_000, 1_000, 501]);
     world.end_append(Ok(()));
     world.end_append(Err(ErrorCode::RequestTimedOut));
     world.end_append(Ok(()));
@@ -295,7 +297,7 @@ fn a_simple_group_keeps_each_offset_for_seven_days_after_its_commit() {
     assert_eq!(world.groups.kept(), []);
     assert_eq!(world.listed(), []);
     assert!(
-        matches!(world.log.last(), Some(GroupRecord::Group { value: None, .. })),
+        matches!(world.log.last(), Some(Logged::Record(None, GroupRecord::Group { value: None, .. }))),
         "a group with nothing is removed"
     );
     assert_eq!(replayed(&world.log, &world.settings).kept(), []);
@@ -349,6 +351,7 @@ fn an_offset_with_a_time_of_its_own_goes_then() {
         who: nobody("g"),
         retention_ms: Some(retention_ms),
         offsets: vec![to_commit("t", 0, 1)],
+        transaction: None,
     };
     world.now(Command::Commit(own(60_000)));
     world.pass(59_999);

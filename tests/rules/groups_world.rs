@@ -3,12 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use corelane::ids::{Offset, TopicId};
+use corelane::ids::{Offset, ProducerEpoch, ProducerId, TopicId};
+use corelane::state::enlisting::Protocol;
 use corelane::state::groups::messages::{
     Answer, Command, Commit, DeleteOffsets, Described, Join, Joined, Leave, Left, Membership, OffsetKept,
-    OffsetToCommit, OffsetsWanted, Sync, Synced, TopicWanted,
+    OffsetToCommit, OffsetsWanted, Sync, Synced, TopicWanted, Transaction,
 };
-use corelane::state::groups::{Append, Effects, GroupSettings, Groups, Moment, Ticket};
+use corelane::state::groups::{Append, AppendId, Effects, GroupSettings, Groups, Moment, Ticket};
+use corelane::state::transactions::messages::{Outcome, Speaker};
 use corelane::wire::error_code::ErrorCode;
 use corelane::wire::internal::GroupRecord;
 
@@ -27,15 +29,39 @@ pub fn settings() -> GroupSettings {
 /// Wall clock when a world begins.
 pub const WALL_MS: i64 = 1_000_000;
 
+/// What is in the log, each at the offset that is its place.
+#[derive(Clone, Debug)]
+pub enum Logged {
+    /// A record, and the producer of whose transaction it is.
+    Record(Option<ProducerId>, GroupRecord),
+    /// A marker.
+    Marker(ProducerId, Outcome),
+}
+
+/// What is on its way into the log.
+#[derive(Debug)]
+pub struct OnItsWay {
+    pub id: AppendId,
+    pub content: Vec<Logged>,
+}
+
+impl OnItsWay {
+    fn of(append: Append) -> Self {
+        let producer = append.writer.map(|writer| writer.producer_id);
+        let content = append.records.into_iter().map(|record| Logged::Record(producer, record)).collect();
+        Self { id: append.id, content }
+    }
+}
+
 pub struct World {
     pub groups: Groups,
     pub settings: GroupSettings,
     /// Uptime; the wall clock runs beside it.
     pub now_ms: u64,
     /// Appends that have not ended.
-    pub appends: VecDeque<Append>,
+    pub appends: VecDeque<OnItsWay>,
     /// What is in the log.
-    pub log: Vec<GroupRecord>,
+    pub log: Vec<Logged>,
     /// The log takes everything at once.
     pub quick_log: bool,
     pub answers: HashMap<Ticket, Answer>,
@@ -99,7 +125,7 @@ impl World {
         }
         for append in effects.appends {
             assert!((1..=1000).contains(&append.records.len()));
-            self.appends.push_back(append);
+            self.appends.push_back(OnItsWay::of(append));
         }
         if self.quick_log {
             self.flush();
@@ -116,12 +142,23 @@ impl World {
     /// The oldest append ends.
     pub fn end_append(&mut self, result: Result<(), ErrorCode>) {
         let append = self.appends.pop_front().expect("an append is under way");
+        let result = result.map(|()| Offset(self.log.len() as i64));
         if result.is_ok() {
-            self.log.extend(append.records);
+            self.log.extend(append.content);
         }
         let at = self.moment();
         let effects = self.groups.appended(at, append.id, result);
         self.take(effects);
+    }
+
+    /// A marker goes into the log behind everything that is under way.
+    pub fn marker(&mut self, producer: i64, outcome: Outcome) {
+        let producer = ProducerId(producer);
+        let id = self.groups.marker_staged(producer, outcome);
+        self.appends.push_back(OnItsWay { id, content: vec![Logged::Marker(producer, outcome)] });
+        if self.quick_log {
+            self.flush();
+        }
     }
 
     /// Time passes, and what is due is done when it is due.
@@ -284,9 +321,14 @@ impl World {
 }
 
 /// What a log makes, before it is said to be whole.
-pub fn replayed(log: &[GroupRecord], settings: &GroupSettings) -> Groups {
+pub fn replayed(log: &[Logged], settings: &GroupSettings) -> Groups {
     let mut groups = Groups::new(settings.clone());
-    log.iter().for_each(|record| groups.replay(record.clone()));
+    for (logged, at) in log.iter().zip(0..) {
+        match logged {
+            Logged::Record(producer, record) => groups.replay(Offset(at), *producer, record.clone()),
+            Logged::Marker(producer, outcome) => groups.replay_marker(*producer, *outcome),
+        }
+    }
     groups
 }
 
@@ -350,7 +392,15 @@ pub fn leave(group: &str, members: &[(&str, Option<&str>)]) -> Command {
 }
 
 pub fn commit(who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
-    Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets })
+    Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets, transaction: None })
+}
+
+/// The same as part of a producer's transaction.
+pub fn commit_in(producer: i64, who: &Membership, offsets: Vec<OffsetToCommit>) -> Command {
+    let (producer_id, epoch) = (ProducerId(producer), ProducerEpoch(0));
+    let speaker = Speaker { transactional_id: format!("tx{producer}"), producer_id, epoch };
+    let transaction = Some(Transaction { speaker, protocol: Protocol::Adds, entry: None });
+    Command::Commit(Commit { who: who.clone(), retention_ms: None, offsets, transaction })
 }
 
 pub fn to_commit(topic: &str, partition: i32, offset: i64) -> OffsetToCommit {

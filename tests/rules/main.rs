@@ -26,6 +26,7 @@ mod groups_host;
 mod groups_members;
 mod groups_model;
 mod groups_offsets;
+mod groups_transactions;
 mod groups_world;
 mod held_up;
 mod index;
@@ -54,5 +55,6 @@ mod shard;
 mod shard_fetch;
 mod snapshots;
 mod store;
+mod transactions;
 
 use support::{dice, memory_disk, mini_host};

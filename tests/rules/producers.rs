@@ -240,6 +240,7 @@ fn what_is_stable_ends_before_the_first_transaction_whose_end_is_not_readable() 
     open(&mut producers, 3, 11);
     assert!(!producers.may_be_evicted(ProducerId(3), 0) && producers.expire(i64::MAX) == 2);
     assert_eq!((stable(&mut producers, 20), producers.open_txns().count()), (11, 1));
+    assert_eq!((producers.late_txns(-1).count(), producers.late_txns(0).count()), (0, 1));
     assert!(producers.forget(ProducerId(3)));
     assert_eq!(stable(&mut producers, 20), 20, "who is forgotten holds nobody up");
 }

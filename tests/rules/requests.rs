@@ -105,8 +105,8 @@ fn api_versions_answers_every_version() {
         assert_eq!(
             keys,
             [
-                0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 35, 37,
-                42, 44, 47, 60, 61, 65, 66, 75
+                0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 32, 33, 35,
+                37, 42, 44, 47, 60, 61, 65, 66, 75
             ]
         );
         let produce = &answer.api_keys[0];
@@ -706,7 +706,7 @@ fn pages_lead_through_every_partition() {
     }
 }
 
-const COLD: [Api; 22] = [
+const COLD: [Api; 23] = [
     Api::Metadata,
     Api::ApiVersions,
     Api::CreateTopics,
@@ -719,6 +719,7 @@ const COLD: [Api; 22] = [
     Api::DescribeCluster,
     Api::DescribeTopicPartitions,
     Api::OffsetCommit,
+    Api::TxnOffsetCommit,
     Api::OffsetFetch,
     Api::FindCoordinator,
     Api::JoinGroup,

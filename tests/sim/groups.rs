@@ -45,7 +45,7 @@ fn commit_of(group: &Group, topic_id: TopicId, offset: i64) -> Command {
         leader_epoch: -1,
         metadata: format!("{offset}"),
     };
-    Command::Commit(Commit { who, retention_ms: None, offsets: vec![offset] })
+    Command::Commit(Commit { who, retention_ms: None, offsets: vec![offset], transaction: None })
 }
 
 fn wanted(group: &str) -> Command {

@@ -16,10 +16,17 @@ impl<D: Disk> Shard<D> {
     /// Stages one append; what comes of it arrives in the order of the appends.
     pub(super) fn append_group_records(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
         let batch = match self.encoded(coordinator, &append.records) {
-            Ok(records) => self.append_own(&coordinator.log, self.config().groups.codec, &records),
+            Ok(records) => {
+                self.append_own_in(&coordinator.log, self.config().groups.codec, append.writer.clone(), &records)
+            }
             Err(error) => Box::pin(ready(Err(error))),
         };
-        coordinator.queue(Pending { id: append.id, batch });
+        self.queue_append(coordinator, Pending { id: append.id, batch, applied: None });
+    }
+
+    /// Takes up what was staged just now, behind all that was staged before.
+    pub(super) fn queue_append(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, pending: Pending) {
+        coordinator.queue(pending);
         // One task for all that is on its way: it wakes once for each durable group of the commit log.
         if !coordinator.is_settling.replace(true) {
             host::spawn(Queue::Requests, Rc::clone(self).settle_appends(Rc::clone(coordinator)));
@@ -31,11 +38,15 @@ impl<D: Disk> Shard<D> {
             let result = pending.batch.await;
             match result {
                 Ok(appended) => coordinator.log.note_appended(appended),
+                Err(error) if is_refusal(error) => {}
                 Err(_) => coordinator.log.doubt(),
             }
-            let result = result.map(|_| ());
+            let result = result.map(|appended| appended.base);
             let effects = coordinator.groups.borrow_mut().appended(super::moment(), pending.id, result);
             self.carry_out(&coordinator, effects);
+            if let Some(applied) = pending.applied {
+                applied.send(result.err().unwrap_or(ErrorCode::None));
+            }
         }
         coordinator.is_settling.set(false);
         self.settle_doubt(&coordinator);
@@ -78,4 +89,9 @@ impl<D: Disk> Shard<D> {
             ErrorCode::UnknownServerError
         })
     }
+}
+
+/// Whether the partition refused an append for its producer's sake: nothing was staged, log and memory still agree.
+fn is_refusal(error: ErrorCode) -> bool {
+    matches!(error, ErrorCode::InvalidProducerEpoch | ErrorCode::InvalidTxnState)
 }

@@ -35,6 +35,8 @@ impl Asked {
 pub(super) struct Pending {
     pub(super) id: AppendId,
     pub(super) batch: OnItsWay,
+    /// Who wants to know when the groups know of it.
+    pub(super) applied: Option<Sender<ErrorCode>>,
 }
 
 /// What somebody waits for: an answer, or the code with which it is refused.

@@ -12,14 +12,16 @@ use super::coordinator::Coordinator;
 use crate::broker::catalog::Topic;
 use crate::broker::own_log::Phase;
 use crate::broker::shard::Shard;
-use crate::ids::{Offset, TopicId};
+use crate::ids::{Offset, ProducerId, TopicId};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
 use crate::state::groups::Groups;
+use crate::state::transactions::messages::Outcome;
 use crate::wire::batch::{BatchRef, Batches};
 use crate::wire::contents::Contents;
 use crate::wire::internal::{GroupRecord, RecordError};
+use crate::wire::refill::{ControlKind, control_kind};
 use crate::wire::stored::RecordData;
 
 /// What a replay came to.
@@ -33,7 +35,6 @@ struct Replay {
     last_topic: Option<(String, TopicId)>,
     /// Kinds of records that were passed over.
     unknown: HashSet<i16>,
-    transactional: usize,
 }
 
 impl<D: Disk> Shard<D> {
@@ -130,16 +131,19 @@ impl<D: Disk> Shard<D> {
     }
 
     fn replay_batch(&self, bytes: &Bytes, batch: &BatchRef<'_>, replay: &mut Replay) -> Result<(), String> {
-        let attributes = batch.header.attributes;
-        if attributes.is_control() || attributes.is_transactional() {
-            replay.transactional += 1;
+        let header = &batch.header;
+        if header.attributes.is_control() {
+            replay.take_marker(header.producer_id, control_kind(batch.bytes, header));
             return Ok(());
         }
+        let producer = header.attributes.is_transactional().then_some(header.producer_id);
         let bytes_max = self.config().unpacked_batch_max_bytes as u64;
         let whole = bytes.slice_ref(batch.bytes);
-        let contents = Contents::of(&whole, &batch.header, bytes_max, &mut self.unpacker().borrow_mut());
-        for record in contents.map_err(|error| error.to_string())? {
-            replay.take(GroupRecord::decode(record.map_err(|error| error.to_string())?))?;
+        let contents = Contents::of(&whole, header, bytes_max, &mut self.unpacker().borrow_mut());
+        for (record, index) in contents.map_err(|error| error.to_string())?.zip(0..) {
+            let record = GroupRecord::decode(record.map_err(|error| error.to_string())?);
+            // Where compaction has left gaps this is not quite its offset, but the order is the same.
+            replay.take(header.base_offset.plus(index), producer, record)?;
         }
         Ok(())
     }
@@ -148,10 +152,15 @@ impl<D: Disk> Shard<D> {
 impl Replay {
     fn new(groups: Groups, next: Offset) -> Self {
         let (topics, unknown) = (BTreeSet::new(), HashSet::new());
-        Self { groups, next, records: 0, topics, last_topic: None, unknown, transactional: 0 }
+        Self { groups, next, records: 0, topics, last_topic: None, unknown }
     }
 
-    fn take(&mut self, record: Result<GroupRecord, RecordError>) -> Result<(), String> {
+    fn take(
+        &mut self,
+        at: Offset,
+        producer: Option<ProducerId>,
+        record: Result<GroupRecord, RecordError>,
+    ) -> Result<(), String> {
         self.records += 1;
         let record = match record {
             Ok(record) => record,
@@ -165,8 +174,17 @@ impl Replay {
         if let GroupRecord::Offset { topic, value: Some(kept), .. } = &record {
             self.note_topic(topic, kept.topic_id);
         }
-        self.groups.replay(record);
+        self.groups.replay(at, producer, record);
         Ok(())
+    }
+
+    /// Other control records than markers say nothing about groups.
+    fn take_marker(&mut self, producer: ProducerId, kind: ControlKind) {
+        match kind {
+            ControlKind::Commit => self.groups.replay_marker(producer, Outcome::Commit),
+            ControlKind::Abort => self.groups.replay_marker(producer, Outcome::Abort),
+            ControlKind::Other | ControlKind::Empty => {}
+        }
     }
 
     /// Neighbours are mostly of one topic: only another one is looked up.
@@ -188,10 +206,6 @@ impl Replay {
             tracing::warn!(
                 "{partition}: passed over records of kinds that are not known here (key versions {kinds:?})"
             );
-        }
-        if self.transactional > 0 {
-            let batches = self.transactional;
-            tracing::warn!("{partition}: passed over {batches} batches of transactions, which are not served yet");
         }
     }
 }

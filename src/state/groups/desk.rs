@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::deadlines::{Deadlines, Due, Key, What};
 use super::flight::{Flight, Then};
 use super::messages::{Answer, Joined, Synced};
-use super::{Effects, GroupSettings, Moment, Ticket};
+use super::{Effects, GroupSettings, Moment, Ticket, TxnWriter};
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::GroupRecord;
 
@@ -59,16 +59,27 @@ impl Desk {
 
     /// Brings records on their way.
     pub fn append(&mut self, records: Vec<GroupRecord>, then: Then) {
-        let parts = self.flight.append(records, RECORDS_MAX, then);
+        self.append_of(None, records, then);
+    }
+
+    fn append_of(&mut self, writer: Option<TxnWriter>, records: Vec<GroupRecord>, then: Then) {
+        let parts = self.flight.append(records, writer, RECORDS_MAX, then);
         self.out.appends.extend(parts);
     }
 
-    /// Brings records on their way, if there are any, and gives the answer when they are in the log.
-    pub fn append_then_answer(&mut self, records: Vec<GroupRecord>, then: Then, ticket: Ticket, answer: Answer) {
+    /// Brings records on their way, if there are any, maybe as part of a transaction; gives the answer when they are in the
+    /// log.
+    pub fn append_then_answer(
+        &mut self,
+        records: Vec<GroupRecord>,
+        writer: Option<TxnWriter>,
+        ticket: Ticket,
+        answer: Answer,
+    ) {
         if records.is_empty() {
             return self.answer(ticket, answer);
         }
-        self.append(records, then);
+        self.append_of(writer, records, Then::Nothing);
         self.flight.reply_with_last(ticket, answer);
     }
 

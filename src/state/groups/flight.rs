@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::messages::Answer;
 use super::statics::Swap;
-use super::{Append, AppendId, Ticket};
-use crate::ids::TopicId;
+use super::{Append, AppendId, Ticket, TxnWriter};
+use crate::ids::{Offset, ProducerId, TopicId};
+use crate::state::transactions::messages::Outcome;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::GroupRecord;
 
@@ -26,6 +27,8 @@ pub(super) enum Then {
     Swapped(Arc<str>, Swap),
     /// The group is removed.
     Forgotten(Arc<str>),
+    /// The producer's transaction has ended: this is its marker, which has no records.
+    Ended(ProducerId, Outcome),
 }
 
 /// An append that is under way.
@@ -36,12 +39,14 @@ pub(super) struct Pending {
     first: AppendId,
     /// What is applied when it ended well.
     pub records: Vec<GroupRecord>,
+    /// Whose transaction they belong to.
+    pub producer: Option<ProducerId>,
     /// What follows.
     pub then: Then,
     /// Who waits for it, and what it is told if all went well.
     pub reply: Option<(Ticket, Answer)>,
-    /// How it ended.
-    pub ended: Option<Result<(), ErrorCode>>,
+    /// How it ended: offset of its first record.
+    pub ended: Option<Result<Offset, ErrorCode>>,
 }
 
 /// All appends that are under way, the oldest first.
@@ -54,23 +59,43 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Gives out records in appends of at most `records_max`; `then` follows the last one.
-    pub fn append(&mut self, mut records: Vec<GroupRecord>, records_max: usize, then: Then) -> Vec<Append> {
+    pub fn append(
+        &mut self,
+        mut records: Vec<GroupRecord>,
+        writer: Option<TxnWriter>,
+        records_max: usize,
+        then: Then,
+    ) -> Vec<Append> {
         assert!(!records.is_empty(), "an append without records: {then:?}");
         let first = AppendId(self.next);
         let mut parts = Vec::new();
         while records.len() > records_max {
             let rest = records.split_off(records_max);
-            parts.push(self.add(first, std::mem::replace(&mut records, rest), Then::Nothing));
+            parts.push(self.add(first, std::mem::replace(&mut records, rest), writer.clone(), Then::Nothing));
         }
-        parts.push(self.add(first, records, then));
+        parts.push(self.add(first, records, writer, then));
         parts
     }
 
-    fn add(&mut self, first: AppendId, records: Vec<GroupRecord>, then: Then) -> Append {
+    /// A marker goes into the log behind everything that was given out.
+    pub fn append_marker(&mut self, producer: ProducerId, outcome: Outcome) -> AppendId {
+        self.add(AppendId(self.next), Vec::new(), None, Then::Ended(producer, outcome)).id
+    }
+
+    fn add(&mut self, first: AppendId, records: Vec<GroupRecord>, writer: Option<TxnWriter>, then: Then) -> Append {
         let id = AppendId(self.next);
         self.next += 1;
-        self.pending.push_back(Pending { id, first, records: records.clone(), then, reply: None, ended: None });
-        Append { id, records }
+        let producer = writer.as_ref().map(|writer| writer.producer_id);
+        self.pending.push_back(Pending {
+            id,
+            first,
+            records: records.clone(),
+            producer,
+            then,
+            reply: None,
+            ended: None,
+        });
+        Append { id, records, writer }
     }
 
     /// Gives the answer when the append that was given out last has ended.
@@ -80,8 +105,17 @@ impl Flight {
         }
     }
 
+    /// A group is given up: what its appends would bring about in it is not for the next group of that name.
+    pub fn let_go_of(&mut self, group: &str) {
+        for pending in &mut self.pending {
+            if matches!(&pending.then, Then::Assigned(of, _) | Then::Swapped(of, _) if **of == *group) {
+                pending.then = Then::Nothing;
+            }
+        }
+    }
+
     /// Notes how an append ended.
-    pub fn note(&mut self, id: AppendId, result: Result<(), ErrorCode>) {
+    pub fn note(&mut self, id: AppendId, result: Result<Offset, ErrorCode>) {
         let at = self.pending.binary_search_by_key(&id, |pending| pending.id);
         if let Ok(at) = at
             && let Some(pending) = self.pending.get_mut(at)
@@ -99,7 +133,7 @@ impl Flight {
         }
         let together = match self.last_failure {
             Some((id, error)) if id >= pending.first => Err(error),
-            _ => own,
+            _ => own.map(|_| ()),
         };
         Some((pending, together))
     }

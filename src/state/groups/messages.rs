@@ -3,6 +3,8 @@
 use bytes::Bytes;
 
 use crate::ids::{Offset, TopicId};
+use crate::state::enlisting::{Entry, Protocol};
+use crate::state::transactions::messages::Speaker;
 use crate::wire::error_code::ErrorCode;
 
 /// What is asked of a coordinator.
@@ -159,7 +161,7 @@ pub struct Left {
     pub members: Vec<(String, Option<String>, ErrorCode)>,
 }
 
-/// OffsetCommit.
+/// OffsetCommit and TxnOffsetCommit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Who; generation -1 and an empty member id for a client that manages its partitions itself.
@@ -168,6 +170,19 @@ pub struct Commit {
     pub retention_ms: Option<i64>,
     /// What is to be kept, in the order of the request; topics that do not exist are answered before they come here.
     pub offsets: Vec<OffsetToCommit>,
+    /// The transaction that they belong to: they count when it is committed.
+    pub transaction: Option<Transaction>,
+}
+
+/// The transaction of a [`Commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Whose.
+    pub speaker: Speaker,
+    /// What the version of the request wants: that the partition of the group is in it, or comes into it.
+    pub protocol: Protocol,
+    /// The yes of the transaction's coordinator, once it was asked.
+    pub entry: Option<Entry>,
 }
 
 /// One partition of a [`Commit`].

@@ -10,7 +10,7 @@
 //!
 //! - `entry`: one group, of whatever kind, with its offsets; commits, removal, expiry.
 //! - `classic`, `round`, `membership`, `statics`, `member`, `protocols`, `subscription`, `describe`: classic groups.
-//! - `offsets`: what is kept, and when it has expired.
+//! - `offsets`, `pending_offsets`, `transactions`: what is kept, and when it has expired; what waits for a marker.
 //! - `desk`, `flight`, `deadlines`: what each step works with: time, appends under way, what is due.
 
 mod classic;
@@ -23,10 +23,12 @@ mod member;
 mod membership;
 pub mod messages;
 mod offsets;
+mod pending_offsets;
 mod protocols;
 mod round;
 mod statics;
 mod subscription;
+mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,9 +38,10 @@ use desk::Desk;
 pub(in crate::state) use desk::told_for;
 use entry::Entry;
 use flight::{Pending, Then, group_of};
-use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted};
+use messages::{Answer, Command, Commit, DeleteOffsets, Join, Leave, Left, OffsetsKept, OffsetsWanted, Transaction};
 
-use crate::ids::TopicId;
+use crate::ids::{Offset, ProducerEpoch, ProducerId, TopicId};
+use crate::state::enlisting;
 use crate::wire::error_code::ErrorCode;
 use crate::wire::internal::GroupRecord;
 
@@ -61,6 +64,24 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppendId(pub u64);
 
+/// The producer whose transaction records belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnWriter {
+    /// Its id.
+    pub producer_id: ProducerId,
+    /// Its incarnation.
+    pub epoch: ProducerEpoch,
+    /// Why its first records may begin the transaction in the partition.
+    pub entry: Option<enlisting::Entry>,
+}
+
+impl TxnWriter {
+    fn of(transaction: &Transaction) -> Self {
+        let Transaction { speaker, entry, .. } = transaction;
+        Self { producer_id: speaker.producer_id, epoch: speaker.epoch, entry: entry.clone() }
+    }
+}
+
 /// Records that go into the log together, as one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
@@ -68,6 +89,8 @@ pub struct Append {
     pub id: AppendId,
     /// At least one, at most 1,000.
     pub records: Vec<GroupRecord>,
+    /// The batch is one of this producer's transaction.
+    pub writer: Option<TxnWriter>,
 }
 
 /// What follows from a command, an append or the passing of time.
@@ -101,6 +124,8 @@ pub struct GroupSettings {
 #[derive(Debug)]
 pub struct Groups {
     table: BTreeMap<Arc<str>, Entry>,
+    /// Groups that have offsets of a producer's open transaction; some may have been removed since.
+    open: BTreeMap<ProducerId, BTreeSet<Arc<str>>>,
     desk: Desk,
 }
 
@@ -108,7 +133,7 @@ impl Groups {
     /// No groups yet.
     #[must_use]
     pub fn new(settings: GroupSettings) -> Self {
-        Self { table: BTreeMap::new(), desk: Desk::new(settings) }
+        Self { table: BTreeMap::new(), open: BTreeMap::new(), desk: Desk::new(settings) }
     }
 
     /// Takes new settings; they count from the next command on.
@@ -116,9 +141,9 @@ impl Groups {
         self.desk.settings = settings;
     }
 
-    /// Takes a record of the log, before anything is asked.
-    pub fn replay(&mut self, record: GroupRecord) {
-        self.apply(record);
+    /// Takes a record of the log, before anything is asked: its offset, and the producer of whose transaction it is.
+    pub fn replay(&mut self, at: Offset, producer: Option<ProducerId>, record: GroupRecord) {
+        self.apply(at, producer, record);
     }
 
     /// The whole log was replayed: members have their session time-out from now on to be heard of.
@@ -136,8 +161,8 @@ impl Groups {
         self.desk.take_effects()
     }
 
-    /// An append ended: its records are in the log, or (for the reason given) are not known to be.
-    pub fn appended(&mut self, at: Moment, append: AppendId, result: Result<(), ErrorCode>) -> Effects {
+    /// An append ended: its records are in the log from this offset on, or (for the reason given) are not known to be.
+    pub fn appended(&mut self, at: Moment, append: AppendId, result: Result<Offset, ErrorCode>) -> Effects {
         self.desk.at = at;
         self.desk.flight.note(append, result);
         while let Some((pending, together)) = self.desk.flight.pop_ended() {
@@ -271,9 +296,10 @@ impl Groups {
     }
 
     fn look_up(&self, wanted: &OffsetsWanted) -> Answer {
-        let nothing = offsets::Offsets::default();
-        let kept = self.table.get(wanted.group.as_str()).map_or(&nothing, |entry| &entry.offsets);
-        Answer::Offsets(OffsetsKept { error: ErrorCode::None, topics: kept.look_up(wanted) })
+        let (nothing, no_pending) = (offsets::Offsets::default(), pending_offsets::PendingOffsets::default());
+        let entry = self.table.get(wanted.group.as_str());
+        let (kept, pending) = entry.map_or((&nothing, &no_pending), |entry| (&entry.offsets, &entry.pending));
+        Answer::Offsets(OffsetsKept { error: ErrorCode::None, topics: kept.look_up(wanted, pending) })
     }
 
     fn delete_offsets(&mut self, ticket: Ticket, delete: DeleteOffsets) {
@@ -290,12 +316,13 @@ impl Groups {
     fn topic_deleted(&mut self, ticket: Ticket, topic: &str, topic_id: TopicId) {
         let mut gone: BTreeSet<(String, i32)> = BTreeSet::new();
         for entry in self.table.values() {
-            let partitions = entry.offsets.of_topic(topic, topic_id);
+            let mut partitions = entry.pending.of_topic(topic, topic_id);
+            partitions.extend(entry.offsets.of_topic(topic, topic_id));
             gone.extend(partitions.into_iter().map(|partition| (entry.name.to_string(), partition)));
         }
         gone.extend(self.desk.flight.offsets_of_topic(topic, topic_id));
         let records = gone.iter().map(|(group, partition)| offsets::tombstone(group, topic, *partition)).collect();
-        self.desk.append_then_answer(records, Then::Nothing, ticket, Answer::Done(ErrorCode::None));
+        self.desk.append_then_answer(records, None, ticket, Answer::Done(ErrorCode::None));
     }
 
     /// The group, which is made if it does not exist.
@@ -307,12 +334,13 @@ impl Groups {
     }
 
     /// Changes what is kept. A tombstone makes no group.
-    fn apply(&mut self, record: GroupRecord) {
+    fn apply(&mut self, at: Offset, producer: Option<ProducerId>, record: GroupRecord) {
         let is_tombstone =
             matches!(record, GroupRecord::Offset { value: None, .. } | GroupRecord::Group { value: None, .. });
         if !is_tombstone || self.table.contains_key(group_of(&record)) {
             let group = group_of(&record).to_owned();
-            self.entry(&group).0.apply(record);
+            self.note_open(producer, &record);
+            self.entry(&group).0.apply(at, producer, record);
             self.drop_if_vacant(&group);
         }
     }
@@ -328,12 +356,11 @@ impl Groups {
 
     /// An append has ended: what was decided becomes what is, and whoever waited is told.
     fn end(&mut self, pending: Pending, together: Result<(), ErrorCode>) {
-        let Pending { records, then, reply, ended, .. } = pending;
-        for record in records {
-            if ended == Some(Ok(())) {
-                self.apply_live(record);
-            } else {
-                self.drop_if_vacant(group_of(&record));
+        let Pending { records, producer, then, reply, ended, .. } = pending;
+        for (record, index) in records.into_iter().zip(0..) {
+            match ended {
+                Some(Ok(base)) => self.apply_live(base.plus(index), producer, record),
+                _ => self.drop_if_vacant(group_of(&record)),
             }
         }
         if let Some((ticket, answer)) = reply {
@@ -347,10 +374,10 @@ impl Groups {
     }
 
     /// Applies a record while the groups live. A group that was given up meanwhile comes back as after a restart.
-    fn apply_live(&mut self, record: GroupRecord) {
+    fn apply_live(&mut self, at: Offset, producer: Option<ProducerId>, record: GroupRecord) {
         let group = group_of(&record).to_owned();
         let comes_back = !self.table.contains_key(group.as_str());
-        self.apply(record);
+        self.apply(at, producer, record);
         if comes_back && let Some(entry) = self.table.get_mut(group.as_str()) {
             entry.classic().restore(&mut self.desk);
         }
@@ -375,6 +402,11 @@ impl Groups {
                 }
             }
             Then::Forgotten(group) => self.forgotten(&group),
+            Then::Ended(producer, outcome) => {
+                if result.is_ok() {
+                    self.replay_marker(producer, outcome);
+                }
+            }
         }
     }
 
@@ -387,6 +419,7 @@ impl Groups {
 
     fn give_up(&mut self, group: &str, error: ErrorCode) {
         if let Some(mut entry) = self.table.remove(group) {
+            self.desk.flight.let_go_of(group);
             entry.classic().dissolve(&mut self.desk, error);
         }
     }
