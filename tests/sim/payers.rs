@@ -66,6 +66,8 @@ fn group_of(at: usize) -> String {
 
 /// Takes the id over: whatever is open there is aborted when this is through. False when the disk does not let it.
 pub async fn take_over(client: &Client, at: usize, tries: usize, dice: &mut Dice) -> bool {
+    // The one before may be fenced even if this does not come to its end.
+    client.world.borrow_mut().ledger.payers[at].identity = None;
     for _ in 0..tries {
         let transactions::Answer::Producer(answer) = ask(client, init_of(&name_of(at)), dice).await else { panic!() };
         match answer {
