@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::Request;
 use super::response::{self, Body};
 use crate::broker::active_producers::ActiveProducer;
+use crate::broker::catalog::names;
 use crate::broker::messages::{Answer, Ask, PartitionKey};
 use crate::broker::shard::Shard;
 use crate::ids::ShardId;
@@ -25,6 +26,8 @@ type Producers = Result<Vec<ActiveProducer>, ErrorCode>;
 
 struct Topic {
     name: String,
+    /// Why there is nothing to be told of the topic; Kafka says so in words, and says nothing of single partitions.
+    unknown: Option<ErrorCode>,
     partitions: Vec<(i32, Producers)>,
 }
 
@@ -38,8 +41,12 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
         let name = reader.text("the topic name")?.to_string();
         let indexes = reader.array_of("the partitions", 4, |reader| reader.i32("the partition index"))?;
         reader.skip_tagged("the topic")?;
-        let partitions = indexes.into_iter().map(|index| (index, Err(ErrorCode::UnknownTopicOrPartition))).collect();
-        Ok(Topic { name, partitions })
+        let unknown = match names::is_valid(&name) {
+            true => ErrorCode::UnknownTopicOrPartition,
+            false => ErrorCode::InvalidTopicException,
+        };
+        let partitions = indexes.into_iter().map(|index| (index, Err(unknown))).collect();
+        Ok(Topic { name, unknown: Some(unknown), partitions })
     })?;
     reader.skip_tagged("the request")?;
     look_up(shard, &mut topics).await;
@@ -49,8 +56,9 @@ pub async fn answer<D: Disk>(shard: &Rc<Shard<D>>, request: &Request, body: Byte
 async fn look_up<D: Disk>(shard: &Rc<Shard<D>>, topics: &mut [Topic]) {
     let mut by_owner: BTreeMap<ShardId, (Vec<Place>, Vec<PartitionKey>)> = BTreeMap::new();
     let catalog = shard.catalog();
-    for (at, topic) in topics.iter().enumerate() {
+    for (at, topic) in topics.iter_mut().enumerate() {
         let Some(known) = catalog.topic(&topic.name) else { continue };
+        topic.unknown = None;
         for (place, (index, _)) in topic.partitions.iter().enumerate() {
             if known.log_id(*index).is_some() {
                 let key = PartitionKey { topic: known.id, partition: *index };
@@ -78,17 +86,20 @@ impl Body for Response {
         for topic in &self.0 {
             out.nullable_text(Some(&topic.name));
             out.count(Some(topic.partitions.len()));
-            topic.partitions.iter().for_each(|(index, producers)| write_partition(out, *index, producers));
+            topic
+                .partitions
+                .iter()
+                .for_each(|(index, producers)| write_partition(out, topic.unknown, *index, producers));
             out.no_tagged();
         }
         out.no_tagged();
     }
 }
 
-fn write_partition<S: Sink>(out: &mut Writer<'_, S>, index: i32, producers: &Producers) {
+fn write_partition<S: Sink>(out: &mut Writer<'_, S>, unknown: Option<ErrorCode>, index: i32, producers: &Producers) {
     out.i32(index);
     out.i16(producers.as_ref().err().map_or(0, |error| error.code()));
-    out.nullable_text(None); // a sentence about the error
+    out.nullable_text(unknown.map(ErrorCode::name));
     out.count(Some(producers.as_ref().map_or(0, Vec::len)));
     for producer in producers.iter().flatten() {
         out.i64(producer.id.0);

@@ -73,7 +73,13 @@ async fn write<D: Disk>(shard: &Rc<Shard<D>>, asked: &Asked) -> Topics<(i32, Err
     for (name, partitions) in &asked.topics {
         let topic = catalog.topic(name);
         for partition in partitions {
-            if let Some(topic) = topic.filter(|topic| topic.log_id(*partition).is_some()) {
+            let found = topic.filter(|topic| topic.log_id(*partition).is_some());
+            if found.is_some() && (asked.producer_id.0 == -1 || asked.epoch.0 == -1) {
+                // Nobody's transaction: as in Kafka, where no such marker can be made.
+                codes.push(ErrorCode::UnknownServerError);
+                continue;
+            }
+            if let Some(topic) = found {
                 let key = PartitionKey { topic: topic.id, partition: *partition };
                 let (places, markers) = by_owner.entry(shard.owner(key)).or_default();
                 places.push(codes.len());
