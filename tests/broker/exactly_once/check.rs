@@ -68,6 +68,20 @@ impl Counters {
         Arc::clone(&self.told)
     }
 
+    /// Waits until both kinds of clients have committed something, so that there is something to look at.
+    pub fn wait_for_commits(&self) {
+        let begun = Instant::now();
+        loop {
+            let told = self.told.lock().unwrap();
+            if told.count(Fate::Committed) > 0 && told.copied > 0 {
+                return;
+            }
+            assert!(begun.elapsed() < patience(), "nothing is committed for long: {told:?}");
+            drop(told);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// A run in which nothing was at stake shows nothing.
     pub fn assert_that_it_happened(&self, kills: u64) {
         let told = self.told.lock().unwrap();

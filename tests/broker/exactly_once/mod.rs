@@ -131,6 +131,9 @@ fn kills_over_and_over() {
                 counters.kills_in_start += 1;
             }
             victim.start(1 + random.below(2) as usize);
+            if kill == kills {
+                counters.wait_for_commits();
+            }
             if kill % KILLS_BETWEEN_LOOKS == 0 || kill == kills {
                 look(&flags, &workers, &bootstrap, &mut counters);
                 println!("{kill} kills: {counters}");
