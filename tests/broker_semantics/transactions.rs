@@ -246,12 +246,15 @@ fn eos_d06_partitions_are_added_by_the_newest_incarnation_alone() {
 #[test]
 fn eos_d18_markers_of_old_epochs_are_refused() {
     let mut world = world("d18");
+    let older = Producer::new(&mut world.client, "d18");
     let producer = Producer::new(&mut world.client, "d18");
     let client = &mut world.client;
     assert_eq!(producer.send(client, 12, 0, producer.batch(0, 1)), (0, 0));
     let epoch = producer.epoch;
     assert_eq!(mark(client, "nope", (producer.id, epoch), 9, false), 3);
-    assert_eq!(mark(client, TOPIC, (producer.id, epoch - 1), 9, false), 47);
+    assert_eq!(mark(client, TOPIC, (producer.id, -1), 9, false), -1, "no epoch");
+    assert_eq!(mark(client, TOPIC, (-1, epoch), 9, false), -1, "nobody");
+    assert_eq!(mark(client, TOPIC, (older.id, older.epoch), 9, false), 47);
     assert_eq!(mark(client, TOPIC, (producer.id, epoch), 9, false), 0);
     assert_eq!(mark(client, TOPIC, (producer.id, epoch), 8, false), 52);
     assert_eq!(mark(client, TOPIC, (producer.id, epoch), 9, false), 0, "the same again");
