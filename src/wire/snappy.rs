@@ -3,8 +3,9 @@
 //! ```text
 //! xerial: 82 'SNAPPY' 00 · version i32 · compatible version i32 · then (length i32 · raw block) again and again
 //! ```
-//! A block of up to 64 KiB is unpacked at once. A larger one is unpacked piece by piece with 64 KiB of history:
-//! every compressor works in blocks of 64 KiB inside of it and never reaches further back.
+//! A block of up to 64 KiB is unpacked at once. A larger one is unpacked piece by piece, with what was unpacked before at
+//! hand: most compressors work in blocks of 64 KiB inside of it, but that of Go's `klauspost/compress` (franz-go) reaches back
+//! as far as it finds something.
 
 use super::unpack::{Moved, UnpackError, give};
 use super::varint::{self, Varint};
@@ -17,11 +18,14 @@ const XERIAL_HEADER_BYTES: usize = XERIAL_MAGIC.len() + 4 + 4;
 /// Bytes of the length in front of a framed block.
 const LENGTH_BYTES: usize = 4;
 
-/// How far back a copy may reach.
-const HISTORY_BYTES: usize = 64 * 1024;
+/// What is unpacked at once.
+const PIECE_BYTES: usize = 64 * 1024;
 
-/// History and as much again, so that the history is moved once per 64 KiB.
-const BLOCK_BYTES: usize = 2 * HISTORY_BYTES;
+/// How far back a copy may reach: as far as in zstd.
+const REACH_BYTES: usize = 8 << 20;
+
+/// As much again, so that what can be reached is moved once in so many bytes.
+const BUFFER_BYTES_MAX: usize = 2 * REACH_BYTES;
 
 const BROKEN: UnpackError = UnpackError::Broken("snappy");
 const CUT: UnpackError = UnpackError::Cut("snappy");
@@ -61,8 +65,8 @@ impl Snappy {
     }
 
     pub(super) fn run(&mut self, block: &mut Vec<u8>, input: &[u8], out: &mut [u8]) -> Result<Moved, UnpackError> {
-        if block.len() < BLOCK_BYTES {
-            *block = vec![0; BLOCK_BYTES];
+        if block.len() < PIECE_BYTES {
+            *block = vec![0; PIECE_BYTES];
         }
         let mut read = 0;
         if self.given == self.filled {
@@ -76,12 +80,15 @@ impl Snappy {
     }
 
     /// Takes the next block, or the head of one that is large.
-    fn next_block(&mut self, block: &mut [u8], input: &[u8]) -> Result<usize, UnpackError> {
+    fn next_block(&mut self, block: &mut Vec<u8>, input: &[u8]) -> Result<usize, UnpackError> {
         let Some((head_bytes, packed)) = self.find_block(input)? else { return Ok(0) };
         self.started = true;
         let unpacked = snap::raw::decompress_len(packed).map_err(|_| BROKEN)?;
         (self.given, self.filled) = (0, 0);
-        if unpacked <= HISTORY_BYTES {
+        // What a large block before has needed is not kept.
+        block.truncate(PIECE_BYTES);
+        block.shrink_to(PIECE_BYTES);
+        if unpacked <= PIECE_BYTES {
             self.filled = snap::raw::Decoder::new().decompress(packed, block).map_err(|_| BROKEN)?;
             return Ok(head_bytes + packed.len());
         }
@@ -110,15 +117,24 @@ impl Snappy {
     }
 
     /// Unpacks up to 64 KiB more of a large block.
-    fn run_large(&mut self, mut large: LargeBlock, block: &mut [u8], input: &[u8]) -> Result<usize, UnpackError> {
-        let kept = self.filled.min(HISTORY_BYTES);
-        block.copy_within(self.filled - kept..self.filled, 0);
+    fn run_large(&mut self, mut large: LargeBlock, block: &mut Vec<u8>, input: &[u8]) -> Result<usize, UnpackError> {
+        if self.filled == BUFFER_BYTES_MAX {
+            let kept = self.filled.min(REACH_BYTES);
+            block.copy_within(self.filled - kept..self.filled, 0);
+            self.filled = kept;
+        }
+        let begin = self.filled;
+        let limit = BUFFER_BYTES_MAX.min(begin + PIECE_BYTES);
+        // Memory follows what was unpacked, not what is announced.
+        if block.len() < limit {
+            block.resize(limit, 0);
+        }
         let packed = input.get(..large.packed_left).ok_or(CUT)?;
-        let mut piece = Piece { packed, read: 0, block, end: kept };
+        let mut piece = Piece { packed, read: 0, block: block.get_mut(..limit).unwrap_or_default(), end: begin };
         piece.fill(&mut large)?;
         let (read, end) = (piece.read, piece.end);
         large.packed_left -= read;
-        (self.given, self.filled) = (kept, end);
+        (self.given, self.filled) = (begin, end);
         match (large.unpacked_left, large.packed_left) {
             (0, 0) => {}
             (0, _) => return Err(BROKEN),

@@ -94,6 +94,32 @@ fn snappy_never_copies_from_before_its_start() {
     }
 }
 
+/// A value that comes again 70,000 bytes later, as copies with offsets of four bytes: franz-go's compressor writes such.
+#[test]
+fn snappy_copies_from_further_back_than_a_block() {
+    let value: Vec<u8> = (0..70_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes = plain(&BatchBuilder::new().value(0, &value).value(0, &value));
+    let first = bytes.windows(64).position(|window| *window == value[..64]).unwrap();
+    let second = bytes.len() - 1 - value.len();
+    let mut packed = Vec::new();
+    let mut left = bytes.len();
+    while left > 127 {
+        packed.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    packed.push(left as u8);
+    packed.push(62 << 2); // a literal whose length has three bytes
+    packed.extend_from_slice(&(second as u32 - 1).to_le_bytes()[..3]);
+    packed.extend_from_slice(&bytes[..second]);
+    for part in value.chunks(64) {
+        packed.push((part.len() as u8 - 1) << 2 | 3);
+        packed.extend_from_slice(&((second - first) as u32).to_le_bytes());
+    }
+    packed.extend_from_slice(&[0, bytes[bytes.len() - 1]]);
+    assert_eq!(snap::raw::Decoder::new().decompress_vec(&packed).unwrap(), bytes, "it is what was meant");
+    check(with_payload(2, 2, &packed)).unwrap();
+}
+
 #[test]
 fn gzip_members_and_zstd_frames_may_follow_each_other() {
     let bytes = plain(&records(&[1_000, 1_000]));
