@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use self::coordinator::{Asked, Coordinator};
 use super::catalog::settings::OFFSETS_TOPIC;
-use super::catalog::{Catalog, Command, ItemResult, Topic};
+use super::catalog::{Catalog, Topic};
 use super::messages::{Answer, Ask, PartitionKey};
 use super::shard::{Served, Shard};
 use crate::ids::{IdMap, TopicId};
@@ -59,11 +59,7 @@ impl<D: Disk> Shard<D> {
     /// # Errors
     /// 15 while the topic cannot be made.
     pub async fn group_partition(self: &Rc<Self>, group: &str) -> Result<i32, ErrorCode> {
-        let count = match self.catalog().topic(OFFSETS_TOPIC) {
-            Some(topic) => topic.partition_count(),
-            None => self.make_offsets_topic().await?.partition_count(),
-        };
-        Ok(partition_of(group, count))
+        Ok(partition_of(group, self.own_topic(OFFSETS_TOPIC).await?.partition_count()))
     }
 
     /// Asks the coordinator of a group, wherever it is.
@@ -101,12 +97,6 @@ impl<D: Disk> Shard<D> {
         self.ask(owner, Ask::Group { partition, command: Box::new(command) })
     }
 
-    async fn make_offsets_topic(self: &Rc<Self>) -> Result<Arc<Topic>, ErrorCode> {
-        let made = self.change_catalog(Command::EnsureTopics { names: vec![OFFSETS_TOPIC.to_owned()] }).await;
-        let made = made.map_err(|_| ErrorCode::CoordinatorNotAvailable)?;
-        made.first().and_then(ItemResult::topic).cloned().ok_or(ErrorCode::CoordinatorNotAvailable)
-    }
-
     /// Asks one of this shard's coordinators.
     pub(super) fn serve_group(self: &Rc<Self>, partition: i32, command: groups::Command) -> Served {
         match command {
@@ -135,7 +125,7 @@ impl<D: Disk> Shard<D> {
                     ticket,
                     asked,
                     sender,
-                    uptime_ms().saturating_add(self.config().groups.commit_timeout_ms),
+                    clock::uptime_ms().saturating_add(self.config().groups.commit_timeout_ms),
                 );
                 Served::Later(Box::pin(async move {
                     let answer = match receiver.await {
@@ -262,11 +252,7 @@ fn moment_of(command: &groups::Command) -> Moment {
 
 /// Now, for everything that names nobody.
 fn moment() -> Moment {
-    Moment { wall_ms: clock::now_ms(), uptime_ms: uptime_ms(), random: 0 }
-}
-
-fn uptime_ms() -> u64 {
-    u64::try_from(clock::monotonic().as_millis()).unwrap_or(u64::MAX)
+    Moment { wall_ms: clock::now_ms(), uptime_ms: clock::uptime_ms(), random: 0 }
 }
 
 fn settings_of(config: &crate::config::Config) -> GroupSettings {

@@ -9,21 +9,23 @@
 use std::cell::Cell;
 use std::future::ready;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::catalog::{Command, ItemResult, Topic};
 use super::messages::{AckLevel, Answer, Ask, CheckedBatch, Fetched, ProduceItem, ReadItem, ReadLimits};
 use super::partition::{Partition, unsigned};
 use super::shard::{LocalFuture, Shard};
 use crate::ids::{Offset, ProducerEpoch, ProducerId, Sequence};
 use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::host;
+use crate::runtime::host::{self, Queue};
 use crate::state::groups::TxnWriter;
 use crate::wire::batch::{Attributes, BatchHeader, BatchRef, Batches, Codec};
 use crate::wire::builder::{BatchBuilder, Record};
 use crate::wire::error_code::ErrorCode;
-use crate::wire::internal::KeyValue;
+use crate::wire::internal::{KeyValue, TooLong};
 use crate::wire::stored::RecordData;
 
 /// Where a coordinator is in its life; see the module.
@@ -34,6 +36,13 @@ pub(super) enum Phase {
     Doubtful,
     Failed,
     Closed,
+}
+
+/// How a doubt has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    Serves,
+    LoadsAgain,
 }
 
 /// A batch that is in the log.
@@ -111,8 +120,35 @@ impl<D: Disk> OwnLog<D> {
     }
 
     /// True when the log holds nothing that the coordinator does not know.
-    pub(super) fn agrees_with_log(&self) -> bool {
+    fn agrees_with_log(&self) -> bool {
         !self.has_missed.get() && self.partition.log.borrow().end() == self.applied_end.get()
+    }
+
+    /// With nothing on its way: a log in doubt serves again where memory agrees with it, and must be loaded anew otherwise.
+    /// Tells which of the two has come about.
+    pub(super) fn settle_doubt(&self) -> Option<Settled> {
+        if self.phase.get() != Phase::Doubtful {
+            return None;
+        }
+        let settled = if self.agrees_with_log() { Settled::Serves } else { Settled::LoadsAgain };
+        self.enter(if settled == Settled::Serves { Phase::Serving } else { Phase::Loading });
+        Some(settled)
+    }
+
+    /// True when the log holds nothing that anybody may read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.partition.log_start() == self.partition.high_watermark()
+    }
+
+    /// Keys and values of what is to be appended.
+    ///
+    /// # Errors
+    /// -1 where a name is longer than the schema allows.
+    pub(super) fn encoded<T>(&self, encoded: Result<T, TooLong>) -> Result<T, ErrorCode> {
+        encoded.map_err(|error| {
+            tracing::warn!("{}: refused: {error}", self.partition.name);
+            ErrorCode::UnknownServerError
+        })
     }
 
     /// What was staged is durable; false if that will not be before a restart.
@@ -190,13 +226,42 @@ impl<D: Disk> Shard<D> {
         Ok(CheckedBatch { header, bytes, log_append_time_ms: -1 })
     }
 
-    /// What stands in a coordinator's log from `offset` on.
-    pub(super) async fn read_own(
+    /// Makes an internal topic when it is not there yet.
+    ///
+    /// # Errors
+    /// 15 while it cannot be made.
+    pub(super) async fn own_topic(self: &Rc<Self>, name: &str) -> Result<Arc<Topic>, ErrorCode> {
+        if let Some(topic) = self.catalog().topic(name) {
+            return Ok(Arc::clone(topic));
+        }
+        let made = self.change_catalog(Command::EnsureTopics { names: vec![name.to_owned()] }).await;
+        let made = made.map_err(|_| ErrorCode::CoordinatorNotAvailable)?;
+        made.first().and_then(ItemResult::topic).cloned().ok_or(ErrorCode::CoordinatorNotAvailable)
+    }
+
+    /// Loads coordinators one after the other, where there are any; `load` tells how many records it has read.
+    pub(super) fn load_in_turn<C: 'static>(
         self: &Rc<Self>,
-        log: &OwnLog<D>,
-        offset: Offset,
-        bytes_max: usize,
-    ) -> Result<Fetched, String> {
+        what: &'static str,
+        coordinators: Vec<Rc<C>>,
+        load: impl AsyncFn(&Rc<Self>, &Rc<C>) -> usize + 'static,
+    ) {
+        if coordinators.is_empty() {
+            return;
+        }
+        let shard = Rc::clone(self);
+        host::spawn(Queue::Requests, async move {
+            let (begun, mut records) = (clock::monotonic(), 0);
+            for coordinator in &coordinators {
+                records += load(&shard, coordinator).await;
+            }
+            let took_ms = (clock::monotonic() - begun).as_millis();
+            tracing::info!("{}: {what} loaded, {records} records in {took_ms} ms", shard.id());
+        });
+    }
+
+    /// What stands in a coordinator's log from `offset` on.
+    async fn read_own(self: &Rc<Self>, log: &OwnLog<D>, offset: Offset, bytes_max: usize) -> Result<Fetched, String> {
         let item = ReadItem {
             key: log.partition.key,
             offset,

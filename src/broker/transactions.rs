@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use self::coordinator::Coordinator;
 use super::catalog::settings::TRANSACTIONS_TOPIC;
-use super::catalog::{Catalog, Command, ItemResult, Topic};
+use super::catalog::{Catalog, Topic};
 use super::groups::partition_of;
 use super::messages::{Answer, Ask, PartitionKey};
 use super::shard::{LocalFuture, Served, Shard};
@@ -64,12 +64,7 @@ impl<D: Disk> Shard<D> {
         if !self.config().transactions.enable {
             return Err(ErrorCode::TransactionalIdAuthorizationFailed);
         }
-        if self.catalog().topic(TRANSACTIONS_TOPIC).is_some() {
-            return Ok(());
-        }
-        let made = self.change_catalog(Command::EnsureTopics { names: vec![TRANSACTIONS_TOPIC.to_owned()] }).await;
-        let made = made.map_err(|_| ErrorCode::CoordinatorNotAvailable)?;
-        made.first().and_then(ItemResult::topic).map(|_| ()).ok_or(ErrorCode::CoordinatorNotAvailable)
+        self.own_topic(TRANSACTIONS_TOPIC).await.map(|_| ())
     }
 
     /// Asks the coordinator of a transactional id, wherever it is; 16 before anybody has looked for one, as in Kafka.
@@ -262,6 +257,5 @@ impl<D: Disk> Shard<D> {
 }
 
 fn moment() -> Moment {
-    let uptime_ms = u64::try_from(clock::monotonic().as_millis()).unwrap_or(u64::MAX);
-    Moment { wall_ms: clock::now_ms(), uptime_ms }
+    Moment { wall_ms: clock::now_ms(), uptime_ms: clock::uptime_ms() }
 }

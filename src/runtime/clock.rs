@@ -16,6 +16,12 @@ pub fn monotonic() -> Duration {
     host::monotonic()
 }
 
+/// The same in whole milliseconds.
+#[must_use]
+pub fn uptime_ms() -> u64 {
+    u64::try_from(monotonic().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Waits for `duration`.
 pub async fn sleep(duration: Duration) {
     host::sleep(duration).await;

@@ -4,18 +4,21 @@ use std::future::ready;
 use std::rc::Rc;
 
 use super::coordinator::{Coordinator, Pending};
-use crate::broker::own_log::Phase;
+use crate::broker::own_log::Settled;
 use crate::broker::shard::Shard;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
 use crate::state::groups::Append;
 use crate::wire::error_code::ErrorCode;
-use crate::wire::internal::{GroupRecord, KeyValue};
+use crate::wire::internal::GroupRecord;
 
 impl<D: Disk> Shard<D> {
     /// Stages one append; what comes of it arrives in the order of the appends.
     pub(super) fn append_group_records(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
-        let batch = match self.encoded(coordinator, &append.records) {
+        let batch = match coordinator
+            .log
+            .encoded(append.records.iter().map(GroupRecord::encode).collect::<Result<Vec<_>, _>>())
+        {
             Ok(records) => {
                 self.append_own_in(&coordinator.log, self.config().groups.codec, append.writer.clone(), &records)
             }
@@ -54,18 +57,16 @@ impl<D: Disk> Shard<D> {
 
     /// With nothing on its way: memory that agrees with the log goes on, other memory is made anew from the log.
     pub(super) fn settle_doubt(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
-        if coordinator.log.phase() != Phase::Doubtful {
-            return;
-        }
-        let (shard, coordinator) = (Rc::clone(self), Rc::clone(coordinator));
-        if !coordinator.log.agrees_with_log() {
-            coordinator.log.enter(Phase::Loading);
-            coordinator.refuse_all();
-            tracing::warn!("{}: an append may have failed, its groups are read again", coordinator.log.partition.name);
-            host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
-        } else {
-            coordinator.log.enter(Phase::Serving);
-            shard.look_at_deadline(&coordinator);
+        match coordinator.log.settle_doubt() {
+            None => {}
+            Some(Settled::Serves) => self.look_at_deadline(coordinator),
+            Some(Settled::LoadsAgain) => {
+                coordinator.refuse_all();
+                let name = &coordinator.log.partition.name;
+                tracing::warn!("{name}: an append may have failed, its groups are read again");
+                let (shard, coordinator) = (Rc::clone(self), Rc::clone(coordinator));
+                host::spawn(Queue::Requests, async move { shard.load_again(&coordinator).await });
+            }
         }
     }
 
@@ -76,18 +77,6 @@ impl<D: Disk> Shard<D> {
         if coordinator.log.all_durable(|| log.is_failed()).await {
             self.load_coordinator(coordinator).await;
         }
-    }
-
-    /// Keys and values of records.
-    ///
-    /// # Errors
-    /// -1 where a name is longer than the schema allows.
-    fn encoded(&self, coordinator: &Coordinator<D>, records: &[GroupRecord]) -> Result<Vec<KeyValue>, ErrorCode> {
-        let encoded: Result<_, _> = records.iter().map(GroupRecord::encode).collect();
-        encoded.map_err(|error| {
-            tracing::warn!("{}: refused: {error}", coordinator.log.partition.name);
-            ErrorCode::UnknownServerError
-        })
     }
 }
 

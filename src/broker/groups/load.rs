@@ -13,22 +13,17 @@ use crate::broker::catalog::Topic;
 use crate::broker::own_log::Phase;
 use crate::broker::shard::Shard;
 use crate::ids::{Offset, ProducerId, TopicId};
-use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::host::{self, Queue};
 use crate::state::groups::Groups;
 use crate::state::transactions::messages::Outcome;
-use crate::wire::batch::{BatchRef, Batches};
+use crate::wire::batch::BatchRef;
 use crate::wire::contents::Contents;
 use crate::wire::internal::{GroupRecord, RecordError};
 use crate::wire::refill::{ControlKind, control_kind};
-use crate::wire::stored::RecordData;
 
 /// What a replay came to.
 struct Replay {
     groups: Groups,
-    /// The offset behind the last batch.
-    next: Offset,
     records: usize,
     /// Topics that offsets were kept for at some time, by name and id.
     topics: BTreeSet<(String, TopicId)>,
@@ -40,35 +35,22 @@ struct Replay {
 impl<D: Disk> Shard<D> {
     /// Loads one after the other, those of empty partitions at once.
     pub(super) fn load_coordinators(self: &Rc<Self>, coordinators: Vec<Rc<Coordinator<D>>>) {
-        let (empty, others): (Vec<_>, Vec<_>) = coordinators.into_iter().partition(|coordinator| {
-            coordinator.log.partition.log_start() == coordinator.log.partition.high_watermark()
-        });
+        let (empty, others): (Vec<_>, Vec<_>) =
+            coordinators.into_iter().partition(|coordinator| coordinator.log.is_empty());
         for coordinator in empty {
-            let replay =
-                Replay::new(Groups::new(coordinator.settings.clone()), coordinator.log.partition.high_watermark());
-            self.take_replay(&coordinator, replay);
+            let replay = Replay::new(Groups::new(coordinator.settings.clone()));
+            self.take_replay(&coordinator, replay, coordinator.log.partition.high_watermark());
         }
-        if others.is_empty() {
-            return;
-        }
-        let shard = Rc::clone(self);
-        host::spawn(Queue::Requests, async move {
-            let (begun, mut records) = (clock::monotonic(), 0);
-            for coordinator in &others {
-                records += shard.load_coordinator(coordinator).await;
-            }
-            let took_ms = (clock::monotonic() - begun).as_millis();
-            tracing::info!("{}: groups loaded, {records} records in {took_ms} ms", shard.id());
-        });
+        self.load_in_turn("groups", others, async |shard, coordinator| shard.load_coordinator(coordinator).await);
     }
 
     /// Reads a partition and lets its groups serve; tells how many records there were.
     pub(super) async fn load_coordinator(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) -> usize {
         match self.replay_partition(coordinator).await {
-            Ok(replay) => {
+            Ok((replay, end)) => {
                 let records = replay.records;
                 replay.tell(&coordinator.log.partition.name.to_string());
-                self.take_replay(coordinator, replay);
+                self.take_replay(coordinator, replay, end);
                 records
             }
             Err(why) => {
@@ -82,9 +64,9 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay) {
+    fn take_replay(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, mut replay: Replay, end: Offset) {
         replay.groups.loaded(super::moment());
-        coordinator.loaded(replay.groups, replay.next);
+        coordinator.loaded(replay.groups, end);
         // What was deleted while nobody was there to forget it.
         let catalog = self.catalog();
         for (topic, id) in &replay.topics {
@@ -96,38 +78,13 @@ impl<D: Disk> Shard<D> {
         self.look_at_deadline(coordinator);
     }
 
-    async fn replay_partition(self: &Rc<Self>, coordinator: &Coordinator<D>) -> Result<Replay, String> {
-        let partition = &coordinator.log.partition;
-        let end = partition.high_watermark();
-        let mut replay = Replay::new(Groups::new(coordinator.settings.clone()), partition.log_start());
-        while replay.next < end {
-            let from = replay.next;
-            for part in self.read_own(&coordinator.log, from, self.config().groups.load_bytes).await?.records.parts {
-                let batches = match part {
-                    RecordData::Batch(batch) => batch.to_bytes(),
-                    RecordData::Whole(bytes) => bytes,
-                };
-                self.replay_batches(&batches, &mut replay).await?;
-            }
-            if replay.next == from {
-                return Err(format!("nothing can be read at offset {from}, the end is {end}"));
-            }
-        }
-        Ok(replay)
-    }
-
-    async fn replay_batches(&self, bytes: &Bytes, replay: &mut Replay) -> Result<(), String> {
-        for batch in Batches::checked(bytes) {
-            let batch = batch.map_err(|error| format!("behind offset {}: {error}", replay.next))?;
-            // Of what was read, the first batch may begin before the offset that was asked for.
-            if batch.header.next_offset() > replay.next {
-                self.replay_batch(bytes, &batch, replay)
-                    .map_err(|why| format!("the batch at offset {}: {why}", batch.header.base_offset))?;
-                replay.next = batch.header.next_offset();
-            }
-            host::yield_now().await;
-        }
-        Ok(())
+    /// What a replay came to, and the offset behind the last batch.
+    async fn replay_partition(self: &Rc<Self>, coordinator: &Coordinator<D>) -> Result<(Replay, Offset), String> {
+        let mut replay = Replay::new(Groups::new(coordinator.settings.clone()));
+        let bytes_max = self.config().groups.load_bytes;
+        let take = |bytes: &Bytes, batch: &BatchRef<'_>| self.replay_batch(bytes, batch, &mut replay);
+        let end = self.each_own_batch(&coordinator.log, bytes_max, take).await?;
+        Ok((replay, end))
     }
 
     fn replay_batch(&self, bytes: &Bytes, batch: &BatchRef<'_>, replay: &mut Replay) -> Result<(), String> {
@@ -150,9 +107,9 @@ impl<D: Disk> Shard<D> {
 }
 
 impl Replay {
-    fn new(groups: Groups, next: Offset) -> Self {
+    fn new(groups: Groups) -> Self {
         let (topics, unknown) = (BTreeSet::new(), HashSet::new());
-        Self { groups, next, records: 0, topics, last_topic: None, unknown }
+        Self { groups, records: 0, topics, last_topic: None, unknown }
     }
 
     fn take(

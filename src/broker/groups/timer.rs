@@ -45,7 +45,7 @@ impl<D: Disk> Shard<D> {
     }
 
     fn tick_groups(self: &Rc<Self>) {
-        let now_ms = super::uptime_ms();
+        let now_ms = clock::uptime_ms();
         for coordinator in self.groups.all() {
             coordinator.refuse_impatient(now_ms);
             if coordinator.log.serves().is_ok()

@@ -4,15 +4,12 @@ use std::future::ready;
 use std::rc::Rc;
 
 use super::coordinator::{Coordinator, Pending};
-use crate::broker::own_log::Phase;
+use crate::broker::own_log::Settled;
 use crate::broker::shard::Shard;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
 use crate::state::transactions::Append;
 use crate::wire::batch::Codec;
-use crate::wire::error_code::ErrorCode;
-use crate::wire::internal::KeyValue;
-use crate::wire::transaction_record::TransactionRecord;
 
 /// As in Kafka: these records are small, and each is a batch of its own.
 const CODEC: i16 = Codec::None as i16;
@@ -20,7 +17,7 @@ const CODEC: i16 = Codec::None as i16;
 impl<D: Disk> Shard<D> {
     /// Stages one append; what comes of it arrives in the order of the appends.
     pub(super) fn append_transaction(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, append: &Append) {
-        let batch = match encoded(coordinator, &append.record) {
+        let batch = match coordinator.log.encoded(append.record.encode()) {
             Ok(record) => self.append_own(&coordinator.log, CODEC, &[record]),
             Err(error) => Box::pin(ready(Err(error))),
         };
@@ -48,35 +45,21 @@ impl<D: Disk> Shard<D> {
 
     /// With nothing on its way: memory that agrees with the log goes on, other memory is made anew from the log.
     fn settle_transaction_doubt(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>) {
-        if coordinator.log.phase() != Phase::Doubtful {
-            return;
-        }
-        let (shard, coordinator) = (Rc::clone(self), Rc::clone(coordinator));
-        if !coordinator.log.agrees_with_log() {
-            coordinator.log.enter(Phase::Loading);
-            coordinator.refuse_all();
-            let name = &coordinator.log.partition.name;
-            tracing::warn!("{name}: an append may have failed, its transactional ids are read again");
-            host::spawn(Queue::Requests, async move {
-                let log = shard.log();
-                if coordinator.log.all_durable(|| log.is_failed()).await {
-                    shard.load_transactions_of(&coordinator).await;
-                }
-            });
-        } else {
-            coordinator.log.enter(Phase::Serving);
-            self.take_held_markers(&coordinator);
+        match coordinator.log.settle_doubt() {
+            None => {}
+            Some(Settled::Serves) => self.take_held_markers(coordinator),
+            Some(Settled::LoadsAgain) => {
+                coordinator.refuse_all();
+                let name = &coordinator.log.partition.name;
+                tracing::warn!("{name}: an append may have failed, its transactional ids are read again");
+                let (shard, coordinator) = (Rc::clone(self), Rc::clone(coordinator));
+                host::spawn(Queue::Requests, async move {
+                    let log = shard.log();
+                    if coordinator.log.all_durable(|| log.is_failed()).await {
+                        shard.load_transactions_of(&coordinator).await;
+                    }
+                });
+            }
         }
     }
-}
-
-/// Key and value of a record.
-///
-/// # Errors
-/// -1 where a name is longer than the schema allows.
-fn encoded<D: Disk>(coordinator: &Coordinator<D>, record: &TransactionRecord) -> Result<KeyValue, ErrorCode> {
-    record.encode().map_err(|error| {
-        tracing::warn!("{}: refused: {error}", coordinator.log.partition.name);
-        ErrorCode::UnknownServerError
-    })
 }

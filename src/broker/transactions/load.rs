@@ -10,9 +10,7 @@ use super::coordinator::Coordinator;
 use crate::broker::own_log::Phase;
 use crate::broker::shard::Shard;
 use crate::ids::Offset;
-use crate::runtime::clock;
 use crate::runtime::disk::Disk;
-use crate::runtime::host::{self, Queue};
 use crate::state::transactions::{TransactionSettings, Transactions};
 use crate::wire::contents::Contents;
 use crate::wire::internal::RecordError;
@@ -21,24 +19,14 @@ use crate::wire::transaction_record::TransactionRecord;
 impl<D: Disk> Shard<D> {
     /// Loads one after the other, those of empty partitions at once.
     pub(super) fn load_transactions(self: &Rc<Self>, coordinators: Vec<Rc<Coordinator<D>>>) {
-        let (empty, others): (Vec<_>, Vec<_>) = coordinators.into_iter().partition(|coordinator| {
-            coordinator.log.partition.log_start() == coordinator.log.partition.high_watermark()
-        });
+        let (empty, others): (Vec<_>, Vec<_>) =
+            coordinators.into_iter().partition(|coordinator| coordinator.log.is_empty());
         for coordinator in empty {
             let end = coordinator.log.partition.high_watermark();
             coordinator.loaded(Transactions::new(self.transaction_settings()), end);
         }
-        if others.is_empty() {
-            return;
-        }
-        let shard = Rc::clone(self);
-        host::spawn(Queue::Requests, async move {
-            let (begun, mut records) = (clock::monotonic(), 0);
-            for coordinator in &others {
-                records += shard.load_transactions_of(coordinator).await;
-            }
-            let took_ms = (clock::monotonic() - begun).as_millis();
-            tracing::info!("{}: transactional ids loaded, {records} records in {took_ms} ms", shard.id());
+        self.load_in_turn("transactional ids", others, async |shard, coordinator| {
+            shard.load_transactions_of(coordinator).await
         });
     }
 
