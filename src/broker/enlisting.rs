@@ -6,26 +6,19 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::messages::{PartitionKey, ProduceItem};
 use super::partition::Partition;
 use super::produce::{NOT_ENLISTED, Waiting, not_enlisted};
 use super::shard::Shard;
 use crate::ids::ProducerId;
-use crate::runtime::clock;
 use crate::runtime::disk::Disk;
 use crate::runtime::host::{self, Queue};
 use crate::runtime::signal::{Receiver, Sender, once};
 use crate::state::enlisting::{Entry, Guard, Protocol, Question};
 use crate::state::producers::Enlisted;
-use crate::state::transactions::messages::{Enlisting, Speaker};
+use crate::state::transactions::messages::Speaker;
 use crate::wire::error_code::ErrorCode;
-
-/// While the transaction before is being ended, the coordinator is asked again after this time.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// And that for so long: what ends takes a flush or two.
-const RETRY_MAX: Duration = Duration::from_millis(100);
 
 /// Which producer's batches wait for which partition.
 pub(super) type Parking = (PartitionKey, ProducerId);
@@ -145,13 +138,13 @@ impl<D: Disk> Shard<D> {
         }
     }
 
-    /// Asks until the transaction before has ended; the guards hold since the last time.
+    /// Asks the coordinator, which lets an addition wait while the transaction before is being ended; the marker of that
+    /// cancels guards that were begun ahead of it, and then it is asked again.
     async fn ask_coordinator_of(
         self: &Rc<Self>,
         question: &Question,
         partitions: &[Rc<Partition<D>>],
     ) -> (ErrorCode, Vec<Guard>) {
-        let until = clock::monotonic() + RETRY_MAX;
         let enlisting = question.protocol.enlisting();
         loop {
             let guards: Vec<_> = partitions.iter().map(|partition| partition.begin_enlisting(question)).collect();
@@ -160,14 +153,8 @@ impl<D: Disk> Shard<D> {
             let holds = |(partition, guard): (&Rc<Partition<D>>, &Guard)| {
                 partition.enlistments.borrow().lowest(question.speaker.producer_id, *guard).is_some()
             };
-            // The coordinator waits for the end of the transaction before, whose marker cancels what was begun ahead of it.
-            let is_overtaken = code.is_none() && !partitions.iter().zip(&guards).all(holds);
-            let may_pass = code == ErrorCode::ConcurrentTransactions && enlisting == Enlisting::Add;
-            if !(may_pass || is_overtaken) || clock::monotonic() + RETRY_PAUSE > until || self.is_stopping() {
+            if !code.is_none() || partitions.iter().zip(&guards).all(holds) || self.is_stopping() {
                 return (code, guards);
-            }
-            if may_pass {
-                clock::sleep(RETRY_PAUSE).await;
             }
         }
     }
