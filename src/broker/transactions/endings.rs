@@ -28,14 +28,16 @@ impl<D: Disk> Shard<D> {
 
     async fn bring_to_end(self: &Rc<Self>, coordinator: &Rc<Coordinator<D>>, ending: Rc<Ending>) {
         let life = coordinator.life();
+        let is_over = || coordinator.life() != life || coordinator.log.phase() == Phase::Closed;
         let mut pause = PAUSE_MIN;
         if ending.is_repeated {
             clock::sleep(PAUSE_MAX).await;
         }
         let mut left = ending.partitions.clone();
-        loop {
+        // Also before anything is sent: a later life may have let the next transaction of that epoch begin.
+        while !is_over() {
             let done = self.send_markers(&ending, &left).await;
-            if coordinator.life() != life || coordinator.log.phase() == Phase::Closed {
+            if is_over() {
                 return;
             }
             left.retain(|partition| !done.contains(partition));
