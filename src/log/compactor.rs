@@ -18,7 +18,7 @@ use super::index::IndexRules;
 use super::names::{self, Kind};
 use super::scan::BatchFacts;
 use super::segment::Segment;
-use super::txn_index::{self, AbortedTxn};
+use super::txn_index::AbortedTxn;
 use crate::ids::{Offset, ProducerEpoch, ProducerId};
 use crate::runtime::disk::{Disk, DiskFile};
 use crate::state::compaction::offset_map::OffsetMap;
@@ -240,21 +240,6 @@ impl<D: Disk, P: Pace> Compactor<'_, D, P> {
             }
         }
     }
-}
-
-/// The aborted transactions that the segments' indexes tell of. An index that cannot be read is passed over: records of
-/// transactions that are not known to be aborted stay, and so do their markers.
-pub async fn aborted_transactions<D: Disk>(disk: &D, segments: &[Rc<Segment<D>>]) -> Vec<AbortedTxn> {
-    let mut aborted = Vec::new();
-    for segment in segments {
-        let path = segment.path(Kind::TxnIndex);
-        let Ok(content) = disk.read_file(&path).await else { continue };
-        match txn_index::decode(&content) {
-            Ok(some) => aborted.extend(some),
-            Err(damage) => tracing::warn!("{}: {damage}; what it tells of stays in the log", path.display()),
-        }
-    }
-    aborted
 }
 
 /// Removes the abort index that says nothing: Kafka has none then.

@@ -35,6 +35,16 @@ pub const RULES: IndexRules = IndexRules { interval_bytes: 200, index_bytes_max:
 pub const RETENTION_MS: i64 = 1_000;
 const SEALING: Sealing = Sealing { open: false, clean: false, log_id: LogId(9), generation: 4, aborts: (0, 0) };
 
+/// What the files of the abort indexes tell of.
+pub async fn aborted_transactions(disk: &MemoryDisk, segments: &[Rc<Segment<MemoryDisk>>]) -> Vec<AbortedTxn> {
+    let mut aborted = Vec::new();
+    for segment in segments {
+        let Ok(content) = disk.read_file(&segment.path(Kind::TxnIndex)).await else { continue };
+        aborted.extend(txn_index::decode(&content).unwrap());
+    }
+    aborted
+}
+
 /// Steps are not counted.
 pub struct AtOnce;
 
@@ -251,7 +261,7 @@ impl World {
     /// has heard of.
     async fn compact(&mut self, count: usize, keys_max: usize, rules: &CompactionRules) -> (i64, HashMap<u8, i64>) {
         let unpacker = RefCell::default();
-        let aborted = compactor::aborted_transactions(&self.disk, &self.segments).await;
+        let aborted = aborted_transactions(&self.disk, &self.segments).await;
         let mut map = self.map(keys_max);
         let dirty = Offset(self.cleaned_to);
         let work = self.compactor(&unpacker);
@@ -586,7 +596,7 @@ fn a_crash_in_an_exchange_leaves_the_old_segments_or_the_new_one() {
                 return (0, 0, 0);
             }
             let unpacker = RefCell::default();
-            let aborted = compactor::aborted_transactions(&world.disk, &world.segments).await;
+            let aborted = aborted_transactions(&world.disk, &world.segments).await;
             let mut map = world.map(1_000);
             let work = world.compactor(&unpacker);
             work.collect_keys(group, Offset(0), aborted.clone(), &mut map).await.unwrap();
@@ -622,7 +632,7 @@ fn a_crash_in_an_exchange_leaves_the_old_segments_or_the_new_one() {
                     old += usize::from(is_old);
                     new += usize::from(!is_old);
                     // Each aborted transaction of which records are left is in an index.
-                    let known = compactor::aborted_transactions(&left, &found.segments).await;
+                    let known = aborted_transactions(&left, &found.segments).await;
                     for (_, batch) in found.batches() {
                         let header = BatchHeader::read(&batch).unwrap();
                         let is_aborted =
